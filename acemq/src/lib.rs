@@ -1,1 +1,21 @@
-//! The first version of the library.
+//! Reliable messaging over RabbitMQ.
+
+mod clock;
+mod codec;
+mod envelope;
+mod error;
+mod idempotency;
+mod outbox;
+mod transport;
+
+pub use codec::{Decode, Encode, Json, RawBytes, Text};
+pub use envelope::{Envelope, HeaderValue, Headers, Replayed, Route};
+pub use error::{BoxError, Conflict, Error, ErrorKind, Result};
+pub use idempotency::{
+    Claim, IdempotencyStore, Lease, MemoryIdempotencyStore, SharedIdempotencyStore,
+};
+pub use outbox::{
+    ClaimedRecord, FailedRecord, MemoryOutboxStore, OutboxRecord, OutboxRelay, OutboxRelayBuilder,
+    OutboxSignal, OutboxStore, RecordClaim, SharedOutboxStore, StoredRecord, StuckRecord,
+};
+pub use transport::{ExchangeKind, QueueInfo};

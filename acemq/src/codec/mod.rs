@@ -1,0 +1,65 @@
+//! Codecs: from a payload to bytes and back.
+//!
+//! A publisher's codec writes ([`Encode`]), a consumer's reads ([`Decode`]); the content type on
+//! the message says which format the bytes are in. The traits are apart so that a publisher needs
+//! no `Deserialize` and a consumer no `Serialize`.
+
+mod bytes;
+mod json;
+mod text;
+
+use std::future::Future;
+
+pub use self::{bytes::RawBytes, json::Json, text::Text};
+use crate::error::Result;
+
+/// Writes payloads of type `T`.
+///
+/// Encoding is async so that a codec may wait for something, such as an object store.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot write `{T}`",
+    label = "this publisher's codec cannot write `{T}`",
+    note = "for JSON derive `serde::Serialize` for `{T}`, or choose another codec with `.codec(…)`"
+)]
+pub trait Encode<T: ?Sized>: Send + Sync + 'static {
+    /// The content type that goes on the message.
+    fn content_type(&self) -> &str;
+
+    /// Writes a payload.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Encode`](crate::ErrorKind::Encode) where the format cannot say the value.
+    fn encode(&self, payload: &T) -> impl Future<Output = Result<::bytes::Bytes>> + Send;
+}
+
+/// Reads payloads of type `T`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot read `{T}`",
+    label = "this consumer's codec cannot read `{T}`",
+    note = "for JSON derive `serde::Deserialize` for `{T}`, or choose another codec with `.codec(…)`"
+)]
+pub trait Decode<T>: Send + Sync + 'static {
+    /// Whether this codec reads bodies of that content type; `None` is a message without one.
+    fn accepts(&self, content_type: Option<&str>) -> bool;
+
+    /// Reads a body.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) where the bytes are not what this codec
+    /// reads: the message is parked. A transient error is handled as a failed handler instead.
+    fn decode(
+        &self,
+        body: ::bytes::Bytes,
+        content_type: Option<&str>,
+    ) -> impl Future<Output = Result<T>> + Send;
+}
+
+/// Whether `content_type` is `expected`, in any letter case and whatever parameters follow.
+pub(crate) fn is_type(content_type: &str, expected: &str) -> bool {
+    essence(content_type).eq_ignore_ascii_case(expected)
+}
+
+/// The content type without its parameters.
+pub(crate) fn essence(content_type: &str) -> &str {
+    content_type.split(';').next().unwrap_or_default().trim()
+}

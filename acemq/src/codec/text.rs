@@ -1,0 +1,35 @@
+//! Plain text.
+
+use bytes::Bytes;
+
+use super::{Decode, Encode, is_type};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Plain text in UTF-8: writes and reads `text/plain`. Bytes that are not UTF-8 are refused, so
+/// such a message is parked and not delivered garbled.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct Text;
+
+impl<T: AsRef<str> + Sync + ?Sized> Encode<T> for Text {
+    fn content_type(&self) -> &str {
+        "text/plain"
+    }
+
+    async fn encode(&self, payload: &T) -> Result<Bytes> {
+        Ok(Bytes::copy_from_slice(payload.as_ref().as_bytes()))
+    }
+}
+
+impl Decode<String> for Text {
+    fn accepts(&self, content_type: Option<&str>) -> bool {
+        content_type.is_some_and(|content_type| is_type(content_type, "text/plain"))
+    }
+
+    async fn decode(&self, body: Bytes, _content_type: Option<&str>) -> Result<String> {
+        String::from_utf8(body.into()).map_err(|cause| {
+            Error::new(ErrorKind::Decode, "read the body as text: it is not valid UTF-8")
+                .with_source(cause)
+        })
+    }
+}

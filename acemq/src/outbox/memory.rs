@@ -1,0 +1,4 @@
+//! Being written.
+/// Being written.
+#[derive(Debug, Default)]
+pub struct MemoryOutboxStore {}

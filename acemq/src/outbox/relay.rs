@@ -1,0 +1,7 @@
+//! Being written.
+/// Being written.
+#[derive(Debug, Default)]
+pub struct OutboxRelay {}
+/// Being written.
+#[derive(Debug, Default)]
+pub struct OutboxRelayBuilder {}

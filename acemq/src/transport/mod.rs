@@ -1,0 +1,237 @@
+//! The seam between the library and a broker.
+//!
+//! Everything above this module speaks in these terms; nothing above it names a client library.
+//! A [`Transport`] dials, a [`Link`] is one live connection that ends once and never comes back
+//! (who recovers is `connection`), a [`ConsumeChannel`] is one subscription on it. What happens
+//! per message is a plain call that hands the work over and never waits, so that no future of a
+//! caller's holds anything of the transport's: see [`Link::publish`] and [`ConsumeChannel::ack`].
+
+#[cfg(feature = "amqp")]
+mod amqp;
+#[cfg(test)]
+mod conformance;
+mod memory;
+mod message;
+mod topology;
+
+use std::{
+    fmt,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
+
+#[cfg(feature = "amqp")]
+pub(crate) use self::amqp::AmqpTransport;
+pub use self::topology::{ExchangeKind, QueueInfo};
+pub(crate) use self::{
+    memory::MemoryTransport,
+    message::{Delivery, Outgoing, Properties},
+    topology::{BindingSpec, ExchangeSpec, QueueSpec},
+};
+use crate::{
+    envelope::Headers,
+    error::{Error, Result},
+};
+
+pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// How a connection is made.
+#[derive(Clone, Debug)]
+pub(crate) struct DialOptions {
+    /// AMQP's `connection_name`, which operators see in the broker's lists.
+    pub(crate) connection_name: String,
+    /// The bound of each step: dialling, opening a channel, declaring, starting to consume.
+    pub(crate) step_timeout: Duration,
+    /// Whether the connection publishes: it then has a confirm channel from the start.
+    pub(crate) publishes: bool,
+}
+
+/// A broker that can be dialled, again and again.
+pub(crate) trait Transport: Send + Sync + fmt::Debug {
+    /// `amqp` or `memory`, as it stands in metrics.
+    fn name(&self) -> &'static str;
+
+    /// Makes a connection within `step_timeout`; a future that is dropped or times out leaves
+    /// no socket, thread or task behind.
+    ///
+    /// # Errors
+    /// `Authentication`, `Connect`, `Config`, `NotFound` (virtual host), `Refused`, `Timeout`,
+    /// `Tls`, each naming the address without its secret.
+    fn dial(&self, options: DialOptions) -> BoxFuture<'_, Result<Arc<dyn Link>>>;
+}
+
+/// What a link is doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum LinkState {
+    /// Open, and publishing is not paused.
+    Open,
+    /// Open, and the broker has paused publishing for this reason.
+    Blocked(String),
+    /// Ended, for this reason. The last state there is.
+    Ended(String),
+}
+
+/// What the peer allows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// The negotiated frame size in bytes; a header table must fit one frame.
+    pub(crate) frame_max: usize,
+    /// The largest body in bytes that the broker's version takes by default.
+    pub(crate) body_max: usize,
+}
+
+/// One live connection to a broker.
+///
+/// Every method that waits is bounded by the link's `step_timeout` and may be dropped at any
+/// await. Declarations and questions run on throwaway channels, since a broker answers them by
+/// closing the channel.
+pub(crate) trait Link: Send + Sync + fmt::Debug {
+    /// The state and its changes.
+    fn state(&self) -> watch::Receiver<LinkState>;
+
+    fn limits(&self) -> Limits;
+
+    /// Hands a message over for publishing, confirmed. Never waits; the verdict comes through
+    /// [`Publish::answer`]. Messages handed over by one task go out in that order.
+    ///
+    /// On a link that has ended, or was dialled without `publishes`, the answer is
+    /// [`PublishFailure::Lost`] with `written: false`.
+    fn publish(&self, publish: Publish);
+
+    /// Starts to consume.
+    ///
+    /// # Errors
+    /// `NotFound` for a queue that does not exist; `Refused`, `Lost`, `Timeout`.
+    fn subscribe(
+        &self,
+        subscription: Subscription,
+    ) -> BoxFuture<'_, Result<Box<dyn ConsumeChannel>>>;
+
+    /// Declares an exchange. `Conflict` where it exists with other properties.
+    fn declare_exchange<'a>(&'a self, exchange: &'a ExchangeSpec) -> BoxFuture<'a, Result<()>>;
+
+    /// Declares a queue. `Conflict` where it exists with other properties or arguments, naming
+    /// the argument and both values. An empty name asks the broker for one.
+    fn declare_queue<'a>(&'a self, queue: &'a QueueSpec) -> BoxFuture<'a, Result<QueueInfo>>;
+
+    /// Binds a queue to an exchange. `NotFound` names the one that is missing.
+    fn bind_queue<'a>(&'a self, binding: &'a BindingSpec) -> BoxFuture<'a, Result<()>>;
+
+    fn unbind_queue<'a>(&'a self, binding: &'a BindingSpec) -> BoxFuture<'a, Result<()>>;
+
+    /// Asks for a queue without declaring it; `None` where there is none.
+    fn inspect_queue<'a>(&'a self, queue: &'a str) -> BoxFuture<'a, Result<Option<QueueInfo>>>;
+
+    /// Asks whether an exchange exists.
+    fn exchange_exists<'a>(&'a self, exchange: &'a str) -> BoxFuture<'a, Result<bool>>;
+
+    /// Deletes a queue with its messages; one that does not exist is no error.
+    fn delete_queue<'a>(&'a self, queue: &'a str) -> BoxFuture<'a, Result<()>>;
+
+    /// Deletes an exchange; one that does not exist is no error.
+    fn delete_exchange<'a>(&'a self, exchange: &'a str) -> BoxFuture<'a, Result<()>>;
+
+    /// Removes a queue's ready messages and says how many there were.
+    fn purge_queue<'a>(&'a self, queue: &'a str) -> BoxFuture<'a, Result<u64>>;
+
+    /// Closes the connection in order; afterwards the state is `Ended`. Closing twice is no error.
+    fn close(&self) -> BoxFuture<'_, ()>;
+}
+
+/// A message on its way out.
+///
+/// `answer` is completed exactly once, also when the caller has gone; the permit is given back at
+/// that moment, so that what is outstanding at the broker stays counted.
+#[derive(Debug)]
+pub(crate) struct Publish {
+    pub(crate) message: Arc<Outgoing>,
+    pub(crate) answer: PublishAnswer,
+}
+
+/// Where the verdict on one publish goes.
+#[derive(Debug)]
+pub(crate) struct PublishAnswer {
+    pub(crate) sender: oneshot::Sender<Result<(), PublishFailure>>,
+    pub(crate) permit: Option<OwnedSemaphorePermit>,
+}
+
+impl PublishAnswer {
+    /// Gives the permit back, then tells the caller if it still waits; `false` if it does not.
+    pub(crate) fn complete(self, verdict: Result<(), PublishFailure>) -> bool {
+        drop(self.permit);
+        self.sender.send(verdict).is_ok()
+    }
+}
+
+/// Why a publish did not succeed.
+#[derive(Debug)]
+pub(crate) enum PublishFailure {
+    /// The broker returned it: no queue is bound for it.
+    Unroutable { code: u16, reason: String },
+    /// The broker answered with a nack.
+    Rejected,
+    /// The broker refused this very message (missing or forbidden exchange, too large, …): it was
+    /// not published, and sending it again gives the same answer.
+    Refused(Error),
+    /// The link ended. `written` says whether the message may have reached the broker.
+    Lost { written: bool, reason: String },
+}
+
+/// What to consume, and how.
+#[derive(Clone, Debug)]
+pub(crate) struct Subscription {
+    pub(crate) queue: String,
+    pub(crate) prefetch: u16,
+    pub(crate) exclusive: bool,
+    pub(crate) arguments: Headers,
+}
+
+/// One subscription on a channel of its own. Dropping it closes the channel, and the broker takes
+/// back what was not settled.
+pub(crate) trait ConsumeChannel: Send + fmt::Debug {
+    /// The next thing that happens. After [`ConsumeEvent::Ended`] nothing more comes.
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<ConsumeEvent>;
+
+    /// A handle for settling deliveries from any task.
+    fn settler(&self) -> Arc<dyn Settler>;
+
+    /// Stops new deliveries (basic.cancel) and waits for the broker's answer. What had arrived
+    /// before still comes out of `poll_next`, then `Ended(Cancelled)`.
+    fn cancel(&mut self) -> BoxFuture<'_, Result<()>>;
+
+    /// Makes sure that the broker has taken every settlement handed over before, then closes the
+    /// channel.
+    fn close(self: Box<Self>) -> BoxFuture<'static, ()>;
+}
+
+/// Settles deliveries of one channel. Nothing here waits, and what comes after the channel's end
+/// is dropped: the broker has taken those deliveries back.
+pub(crate) trait Settler: Send + Sync + fmt::Debug {
+    /// `false` if the channel has ended, so that the delivery will come again.
+    fn ack(&self, tag: u64) -> bool;
+
+    /// `false` if the channel has ended.
+    fn nack(&self, tag: u64, requeue: bool) -> bool;
+}
+
+/// What comes out of a subscription.
+#[derive(Debug)]
+pub(crate) enum ConsumeEvent {
+    Delivery(Delivery),
+    Ended(ConsumeEnd),
+}
+
+/// Why a subscription ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ConsumeEnd {
+    /// We cancelled it.
+    Cancelled,
+    /// The broker cancelled it: the queue was deleted, or its node went.
+    CancelledByBroker,
+    /// The channel or the link was lost, for this reason.
+    Lost(String),
+}
