@@ -241,7 +241,7 @@ impl OwnBroker {
         self.set_environment(&mut command);
         self.process.start(&mut command);
         let end = Instant::now() + START;
-        while !answers(self.amqp.number()).await {
+        while !self.answers().await {
             assert!(
                 self.process.is_running() && Instant::now() < end,
                 "RabbitMQ did not start:\n{}\n{}",
@@ -250,6 +250,16 @@ impl OwnBroker {
             );
             sleep(Duration::from_millis(50)).await;
         }
+    }
+
+    async fn answers(&self) -> bool {
+        greets(self.amqp.number()).await
+            && match &self.amqps {
+                Some(port) => TcpStream::connect(("127.0.0.1", port.number()))
+                    .await
+                    .is_ok(),
+                None => true,
+            }
     }
 
     fn set_environment(&self, command: &mut Command) {
@@ -290,7 +300,7 @@ fn write(path: &Path, text: &str) {
 }
 
 /// Whether a broker greets on `port`: it accepts connections a little earlier.
-async fn answers(port: u16) -> bool {
+async fn greets(port: u16) -> bool {
     let greeting = async {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
         stream.write_all(b"AMQP\0\0\x09\x01").await?;

