@@ -19,3 +19,8 @@ pub use outbox::{
     OutboxSignal, OutboxStore, RecordClaim, SharedOutboxStore, StoredRecord, StuckRecord,
 };
 pub use transport::{ExchangeKind, QueueInfo};
+
+/// What the tests of programs that use this library want.
+pub mod testing {
+    pub use crate::transport::{MemoryBroker, MemoryMessage};
+}
