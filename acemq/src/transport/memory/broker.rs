@@ -21,8 +21,8 @@ pub(super) struct Broker {
     state: Mutex<State>,
     /// Held while a link is told of its state.
     telling: Mutex<()>,
-    /// Tells the timer that a deadline has come up earlier than the one it waits for.
-    sooner: Arc<Notify>,
+    /// Tells the timer that there is a deadline it has not seen.
+    new_deadline: Arc<Notify>,
     timer: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -32,7 +32,7 @@ impl Broker {
             name: name.to_owned(),
             state: Mutex::new(State::new()),
             telling: Mutex::default(),
-            sooner: Arc::default(),
+            new_deadline: Arc::default(),
             timer: Mutex::default(),
         })
     }
@@ -50,7 +50,7 @@ impl Broker {
             let result = act(&mut state);
             (result, mem::take(&mut state.effects))
         };
-        if effects.sooner {
+        if effects.new_deadline {
             self.keep_time();
         }
         effects.changed.iter().for_each(|&link| self.tell(link));
@@ -76,10 +76,11 @@ impl Broker {
         if timer.as_ref().is_none_or(JoinHandle::is_finished)
             && let Ok(runtime) = Handle::try_current()
         {
-            *timer =
-                Some(runtime.spawn(watch_deadlines(Arc::downgrade(self), self.sooner.clone())));
+            *timer = Some(
+                runtime.spawn(watch_deadlines(Arc::downgrade(self), self.new_deadline.clone())),
+            );
         }
-        self.sooner.notify_one();
+        self.new_deadline.notify_one();
     }
 }
 
@@ -97,17 +98,17 @@ impl fmt::Debug for Broker {
     }
 }
 
-async fn watch_deadlines(broker: Weak<Broker>, sooner: Arc<Notify>) {
+async fn watch_deadlines(broker: Weak<Broker>, new_deadline: Arc<Notify>) {
     loop {
         let Some(next) = broker.upgrade().map(|broker| broker.act(|state| state.next_deadline()))
         else {
             return;
         };
         match next {
-            None => sooner.notified().await,
+            None => new_deadline.notified().await,
             Some(deadline) => tokio::select! {
                 () = sleep_until(deadline) => {}
-                () = sooner.notified() => {}
+                () = new_deadline.notified() => {}
             },
         }
     }
@@ -125,8 +126,8 @@ pub(super) struct Effects {
     pub(super) changed: Vec<Id>,
     /// Links that ended, and why.
     pub(super) ended: Vec<(watch::Sender<LinkState>, String)>,
-    /// Whether a deadline came up that is the earliest of all.
-    pub(super) sooner: bool,
+    /// Whether there is a deadline that the timer has not seen.
+    pub(super) new_deadline: bool,
 }
 
 impl Effects {

@@ -156,9 +156,8 @@ impl State {
         if let Some(noted) = queue.deadline.replace(expires) {
             self.deadlines.remove(&(noted, queue.name.clone()));
         }
-        let name = queue.name.clone();
-        self.effects.sooner |= self.next_deadline().is_none_or(|next| expires < next);
-        self.deadlines.insert((expires, name));
+        self.deadlines.insert((expires, queue.name.clone()));
+        self.effects.new_deadline = true;
     }
 
     /// Remembers a publish for users' tests.
