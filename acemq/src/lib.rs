@@ -37,3 +37,8 @@ pub use retry::RetryPolicy;
 pub use telemetry::describe_metrics;
 pub use topology::{Exchange, Queue, Topology};
 pub use transport::{ExchangeKind, QueueInfo};
+
+/// What the tests of programs that use this library want.
+pub mod testing {
+    pub use crate::transport::{MemoryBroker, MemoryMessage};
+}

@@ -26,11 +26,14 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 
 #[cfg(feature = "amqp")]
 pub(crate) use self::amqp::AmqpTransport;
-pub use self::topology::{ExchangeKind, QueueInfo};
 pub(crate) use self::{
     memory::MemoryTransport,
     message::{Delivery, Outgoing, Properties},
     topology::{BindingSpec, ExchangeSpec, QueueSpec},
+};
+pub use self::{
+    memory::{MemoryBroker, MemoryMessage},
+    topology::{ExchangeKind, QueueInfo},
 };
 use crate::{
     envelope::Headers,
