@@ -114,11 +114,7 @@ impl OwnBroker {
 
     /// The broker's log, for assertions and for the message of a failure.
     pub fn log(&self) -> String {
-        let path = self
-            .process
-            .home()
-            .join("log")
-            .join(format!("{}.log", self.node));
+        let path = self.process.home().join("log").join(format!("{}.log", self.node));
         fs::read_to_string(path).unwrap_or_default()
     }
 
@@ -128,9 +124,7 @@ impl OwnBroker {
     ///
     /// When it fails.
     pub async fn ctl(&self, arguments: &[&str]) -> String {
-        let mut command = self
-            .install
-            .command(&self.install.home().join("sbin/rabbitmqctl"));
+        let mut command = self.install.command(&self.install.home().join("sbin/rabbitmqctl"));
         self.set_environment(&mut command);
         command.args(["-q", "-n", &self.node]).args(arguments);
         let output = tokio::process::Command::from(command)
@@ -201,10 +195,7 @@ impl OwnBroker {
 
     fn configuration(&self, extra: &str) -> String {
         let home = self.install.inside(self.process.home());
-        let mut lines = vec![format!(
-            "listeners.tcp.1 = 127.0.0.1:{}",
-            self.amqp.number()
-        )];
+        let mut lines = vec![format!("listeners.tcp.1 = 127.0.0.1:{}", self.amqp.number())];
         if let Some(port) = &self.amqps {
             let file = |name| home.join(name).display().to_string();
             lines.extend([
@@ -235,9 +226,7 @@ impl OwnBroker {
 
     async fn run(&mut self) {
         let home = self.install.inside(self.process.home());
-        let mut command = self
-            .install
-            .command(&home.join("server/sbin/rabbitmq-server"));
+        let mut command = self.install.command(&home.join("server/sbin/rabbitmq-server"));
         self.set_environment(&mut command);
         self.process.start(&mut command);
         let end = Instant::now() + START;
@@ -255,9 +244,7 @@ impl OwnBroker {
     async fn answers(&self) -> bool {
         greets(self.amqp.number()).await
             && match &self.amqps {
-                Some(port) => TcpStream::connect(("127.0.0.1", port.number()))
-                    .await
-                    .is_ok(),
+                Some(port) => TcpStream::connect(("127.0.0.1", port.number())).await.is_ok(),
                 None => true,
             }
     }
@@ -266,10 +253,7 @@ impl OwnBroker {
         let home = self.install.inside(self.process.home());
         command
             .env_clear()
-            .env(
-                "PATH",
-                "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-            )
+            .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
             .env("LANG", "C.UTF-8")
             // The Erlang cookie is read from here.
             .env("HOME", &home)
@@ -280,10 +264,7 @@ impl OwnBroker {
             .env("ERL_FLAGS", "-kernel inet_dist_use_interface {127,0,0,1}")
             // Else the distribution's settings would be read.
             .env("RABBITMQ_CONF_ENV_FILE", home.join("environment"))
-            .env(
-                "RABBITMQ_ADVANCED_CONFIG_FILE",
-                home.join("advanced.config"),
-            )
+            .env("RABBITMQ_ADVANCED_CONFIG_FILE", home.join("advanced.config"))
             .env("RABBITMQ_CONFIG_FILE", home.join("rabbitmq"))
             .env("RABBITMQ_CONFIG_FILES", home.join("conf.d/*.conf"))
             .env("RABBITMQ_DIST_PORT", self.distribution.number().to_string())

@@ -26,14 +26,8 @@ impl PostgresDatabase {
         let name = unique("acemq_test");
         let mut url = Url::parse(&server).expect("ACEMQ_TEST_POSTGRES_URL is a URL");
         url.set_path(&name);
-        execute(&server, format!("CREATE DATABASE {name}"))
-            .await
-            .expect("create a database");
-        Some(Self {
-            name,
-            server,
-            url: url.into(),
-        })
+        execute(&server, format!("CREATE DATABASE {name}")).await.expect("create a database");
+        Some(Self { name, server, url: url.into() })
     }
 
     /// Where it is, with credentials.
@@ -45,10 +39,7 @@ impl PostgresDatabase {
 impl Drop for PostgresDatabase {
     fn drop(&mut self) {
         // FORCE ends the connections of a pool that is dropped later.
-        let drop = execute(
-            &self.server,
-            format!("DROP DATABASE {} WITH (FORCE)", self.name),
-        );
+        let drop = execute(&self.server, format!("DROP DATABASE {} WITH (FORCE)", self.name));
         // A thread of its own, since the test's may be running a runtime.
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -64,8 +55,6 @@ impl Drop for PostgresDatabase {
 async fn execute(server: &str, statement: String) -> Result<(), sqlx::Error> {
     let mut connection = PgConnection::connect(server).await?;
     // The statement holds no word but ours: names cannot be bound.
-    sqlx::raw_sql(AssertSqlSafe(statement))
-        .execute(&mut connection)
-        .await?;
+    sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut connection).await?;
     connection.close().await
 }

@@ -21,8 +21,5 @@ pub async fn eventually(what: &str, deadline: Duration, mut condition: impl Asyn
             sleep(PAUSE).await;
         }
     };
-    assert!(
-        timeout_at(end, holds).await.is_ok(),
-        "waited {deadline:?} in vain: {what}"
-    );
+    assert!(timeout_at(end, holds).await.is_ok(), "waited {deadline:?} in vain: {what}");
 }

@@ -33,10 +33,7 @@ impl Port {
                 continue;
             };
             if lock.try_lock().is_ok() && TcpListener::bind(("127.0.0.1", number)).is_ok() {
-                return Self {
-                    number,
-                    _lock: lock,
-                };
+                return Self { number, _lock: lock };
             }
         }
         panic!("no free port in {RANGE:?}");

@@ -57,12 +57,7 @@ impl OwnPostgres {
         if let Some(user) = user {
             chown(process.home(), Some(user.id), Some(user.group)).expect("give a folder away");
         }
-        let mut server = Self {
-            programs,
-            process,
-            port: Port::lease(),
-            user,
-        };
+        let mut server = Self { programs, process, port: Port::lease(), user };
         server.initialise().await;
         server.run().await;
         Some(server)
@@ -70,10 +65,7 @@ impl OwnPostgres {
 
     /// Where it listens. The user may do everything.
     pub fn url(&self) -> String {
-        format!(
-            "postgres://acemq_test@127.0.0.1:{}/postgres",
-            self.port.number()
-        )
+        format!("postgres://acemq_test@127.0.0.1:{}/postgres", self.port.number())
     }
 
     /// Shuts it down, ending its sessions. Its data and its port stay.
@@ -116,18 +108,9 @@ impl OwnPostgres {
     async fn initialise(&mut self) {
         let mut command = self.command("initdb");
         command.args(["--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"]);
-        command
-            .args(["--username=acemq_test", "--pgdata"])
-            .arg(self.data());
-        let output = tokio::process::Command::from(command)
-            .output()
-            .await
-            .expect("run initdb");
-        assert!(
-            output.status.success(),
-            "initdb: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        command.args(["--username=acemq_test", "--pgdata"]).arg(self.data());
+        let output = tokio::process::Command::from(command).output().await.expect("run initdb");
+        assert!(output.status.success(), "initdb: {}", String::from_utf8_lossy(&output.stderr));
     }
 
     async fn run(&mut self) {
@@ -155,11 +138,7 @@ impl OwnPostgres {
                 connection.close().await.ok();
                 return;
             }
-            assert!(
-                Instant::now() < end,
-                "PostgreSQL did not start:\n{}",
-                self.process.output()
-            );
+            assert!(Instant::now() < end, "PostgreSQL did not start:\n{}", self.process.output());
             sleep(Duration::from_millis(50)).await;
         }
     }
@@ -196,41 +175,28 @@ impl Drop for OwnPostgres {
 impl User {
     fn postgres() -> Self {
         let number = |option: &str| {
-            let output = Command::new("id")
-                .args([option, "postgres"])
-                .output()
-                .expect("run id");
+            let output = Command::new("id").args([option, "postgres"]).output().expect("run id");
             String::from_utf8_lossy(&output.stdout)
                 .trim()
                 .parse()
                 .expect("the user postgres exists")
         };
-        Self {
-            id: number("-u"),
-            group: number("-g"),
-        }
+        Self { id: number("-u"), group: number("-g") }
     }
 }
 
 /// The folder of `initdb` and `postgres`: Debian's with the highest version, else one
 /// on the path.
 fn programs() -> Option<PathBuf> {
-    let debian = std::fs::read_dir("/usr/lib/postgresql")
-        .into_iter()
-        .flatten();
+    let debian = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
     let highest = debian
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok())
         .max()
         .map(|version| PathBuf::from(format!("/usr/lib/postgresql/{version}/bin")));
     let path = std::env::var_os("PATH").unwrap_or_default();
-    highest
-        .into_iter()
-        .chain(std::env::split_paths(&path))
-        .find(|folder| has_programs(folder))
+    highest.into_iter().chain(std::env::split_paths(&path)).find(|folder| has_programs(folder))
 }
 
 fn has_programs(folder: &Path) -> bool {
-    ["initdb", "postgres"]
-        .iter()
-        .all(|program| folder.join(program).is_file())
+    ["initdb", "postgres"].iter().all(|program| folder.join(program).is_file())
 }

@@ -44,11 +44,7 @@ impl Process {
             .process_group(0)
             .spawn()
             .expect("start a server's watchdog");
-        Self {
-            home,
-            child: None,
-            watchdog,
-        }
+        Self { home, child: None, watchdog }
     }
 
     /// The server's folder.
@@ -95,9 +91,7 @@ impl Process {
 
     /// Whether the server runs; it may have ended by itself.
     pub(crate) fn is_running(&mut self) -> bool {
-        self.child
-            .as_mut()
-            .is_some_and(|child| matches!(child.try_wait(), Ok(None)))
+        self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
     }
 
     /// Asks the server to end by `signal`, and waits for that.

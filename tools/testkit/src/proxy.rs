@@ -69,8 +69,7 @@ impl Proxy {
     pub fn url_for(&self, url: &str) -> String {
         let mut url = Url::parse(url).expect("a URL");
         url.set_host(Some("127.0.0.1")).expect("a URL with a host");
-        url.set_port(Some(self.port.number()))
-            .expect("a URL with a host");
+        url.set_port(Some(self.port.number())).expect("a URL with a host");
         url.into()
     }
 
@@ -99,16 +98,10 @@ impl Proxy {
         if self.listening.is_some() {
             return;
         }
-        let listener = TcpListener::bind(self.address())
-            .await
-            .expect("listen as a proxy");
+        let listener = TcpListener::bind(self.address()).await.expect("listen as a proxy");
         let (stop, stopped) = oneshot::channel();
-        let task = tokio::spawn(accept(
-            listener,
-            self.target.clone(),
-            self.faults.subscribe(),
-            stopped,
-        ));
+        let task =
+            tokio::spawn(accept(listener, self.target.clone(), self.faults.subscribe(), stopped));
         self.listening = Some(Listening { _stop: stop, task });
     }
 }

@@ -17,26 +17,14 @@ pub(crate) struct Server {
     pub(crate) remedy: &'static str,
 }
 
-const RABBITMQ: Server = Server {
-    name: "rabbitmq",
-    title: "RabbitMQ 3.x",
-    remedy: "set ACEMQ_TEST_AMQP_URL",
-};
-const RABBITMQ4: Server = Server {
-    name: "rabbitmq4",
-    title: "RabbitMQ 4.x",
-    remedy: "set ACEMQ_TEST_AMQP4_URL",
-};
-const POSTGRES: Server = Server {
-    name: "postgres",
-    title: "PostgreSQL",
-    remedy: "set ACEMQ_TEST_POSTGRES_URL",
-};
-const MARIADB: Server = Server {
-    name: "mariadb",
-    title: "MariaDB",
-    remedy: "set ACEMQ_TEST_MARIADB_URL",
-};
+const RABBITMQ: Server =
+    Server { name: "rabbitmq", title: "RabbitMQ 3.x", remedy: "set ACEMQ_TEST_AMQP_URL" };
+const RABBITMQ4: Server =
+    Server { name: "rabbitmq4", title: "RabbitMQ 4.x", remedy: "set ACEMQ_TEST_AMQP4_URL" };
+const POSTGRES: Server =
+    Server { name: "postgres", title: "PostgreSQL", remedy: "set ACEMQ_TEST_POSTGRES_URL" };
+const MARIADB: Server =
+    Server { name: "mariadb", title: "MariaDB", remedy: "set ACEMQ_TEST_MARIADB_URL" };
 
 /// The shared RabbitMQ 3.x, or `None` after saying that the test is left out.
 ///
@@ -115,19 +103,13 @@ enum Absence {
 }
 
 fn absence(server: &Server, required: &str, test: &str) -> Absence {
-    let Server {
-        name,
-        title,
-        remedy,
-    } = server;
+    let Server { name, title, remedy } = server;
     if required.split(',').any(|listed| listed.trim() == *name) {
         Absence::Fails(format!(
             "{REQUIRE} lists {name}, but {title} is not there: {remedy}, or run ./test"
         ))
     } else {
-        Absence::LeavesOut(format!(
-            "LEFT OUT: {test} needs {title} ({remedy}, or run ./test)"
-        ))
+        Absence::LeavesOut(format!("LEFT OUT: {test} needs {title} ({remedy}, or run ./test)"))
     }
 }
 

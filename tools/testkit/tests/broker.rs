@@ -43,31 +43,22 @@ async fn a_broker_keeps_its_data_through_stop_kill_and_restart() {
 #[tokio::test]
 async fn a_paused_broker_answers_once_it_is_resumed() {
     let config = "heartbeat = 7".to_owned();
-    let Some(broker) = OwnBroker::start_with(BrokerOptions {
-        config,
-        ..BrokerOptions::default()
-    })
-    .await
+    let Some(broker) =
+        OwnBroker::start_with(BrokerOptions { config, ..BrokerOptions::default() }).await
     else {
         return;
     };
-    let heartbeat = broker
-        .ctl(&["eval", "application:get_env(rabbit, heartbeat)."])
-        .await;
+    let heartbeat = broker.ctl(&["eval", "application:get_env(rabbit, heartbeat)."]).await;
     assert_eq!(heartbeat.trim(), "{ok,7}");
 
     broker.pause();
     let mut stream = TcpStream::connect(address(&broker.url())).expect("the kernel accepts");
-    stream
-        .set_read_timeout(Some(Duration::from_millis(300)))
-        .unwrap();
+    stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
     stream.write_all(HEADER).unwrap();
     assert!(stream.read(&mut [0]).is_err());
 
     broker.resume();
-    stream
-        .set_read_timeout(Some(Duration::from_secs(30)))
-        .unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     assert_eq!(stream.read(&mut [0]).unwrap(), 1);
 }
 
@@ -86,11 +77,8 @@ async fn a_broker_is_gone_when_it_is_dropped() {
 
 #[tokio::test]
 async fn a_broker_of_the_next_version_starts_beside_it_with_tls() {
-    let options = BrokerOptions {
-        version: BrokerVersion::V4,
-        tls: true,
-        ..BrokerOptions::default()
-    };
+    let options =
+        BrokerOptions { version: BrokerVersion::V4, tls: true, ..BrokerOptions::default() };
     let Some(mut broker) = OwnBroker::start_with(options).await else {
         return;
     };
@@ -103,11 +91,8 @@ async fn a_broker_of_the_next_version_starts_beside_it_with_tls() {
 
 #[tokio::test]
 async fn a_broker_with_tls_shows_a_certificate_of_its_authority() {
-    let Some(broker) = OwnBroker::start_with(BrokerOptions {
-        tls: true,
-        ..BrokerOptions::default()
-    })
-    .await
+    let Some(broker) =
+        OwnBroker::start_with(BrokerOptions { tls: true, ..BrokerOptions::default() }).await
     else {
         return;
     };
@@ -116,12 +101,8 @@ async fn a_broker_with_tls_shows_a_certificate_of_its_authority() {
 
 fn tls_is_trusted(broker: &OwnBroker) {
     let mut roots = RootCertStore::empty();
-    roots
-        .add(CertificateDer::from_pem_file(broker.ca_file()).unwrap())
-        .unwrap();
-    let config = ClientConfig::builder()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+    roots.add(CertificateDer::from_pem_file(broker.ca_file()).unwrap()).unwrap();
+    let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
     let name = ServerName::try_from("localhost").unwrap();
     let tls = ClientConnection::new(Arc::new(config), name).unwrap();
     let mut stream = StreamOwned::new(tls, TcpStream::connect(address(&broker.tls_url())).unwrap());

@@ -11,13 +11,9 @@ async fn a_database_is_empty_of_its_own_and_goes_with_its_value() {
     let Some(database) = PostgresDatabase::create().await else {
         return;
     };
-    let other = PostgresDatabase::create()
-        .await
-        .expect("the server is there");
+    let other = PostgresDatabase::create().await.expect("the server is there");
     assert_ne!(database.url(), other.url());
-    run(database.url(), "CREATE TABLE t (id int)")
-        .await
-        .unwrap();
+    run(database.url(), "CREATE TABLE t (id int)").await.unwrap();
     run(other.url(), "CREATE TABLE t (id int)").await.unwrap();
 
     // A connection that is still open does not keep the database.
@@ -36,15 +32,11 @@ async fn a_cluster_keeps_its_data_through_stop_kill_and_restart() {
         return;
     };
     run(&server.url(), "CREATE TABLE t (id int)").await.unwrap();
-    run(&server.url(), "INSERT INTO t VALUES (1)")
-        .await
-        .unwrap();
+    run(&server.url(), "INSERT INTO t VALUES (1)").await.unwrap();
     server.stop().await;
     assert!(PgConnection::connect(&server.url()).await.is_err());
     server.restart().await;
-    run(&server.url(), "INSERT INTO t VALUES (2)")
-        .await
-        .unwrap();
+    run(&server.url(), "INSERT INTO t VALUES (2)").await.unwrap();
 
     server.pause();
     let url = server.url();
@@ -57,10 +49,8 @@ async fn a_cluster_keeps_its_data_through_stop_kill_and_restart() {
     assert!(sqlx::raw_sql("SELECT 1").execute(&mut open).await.is_err());
     server.restart().await;
     let mut connection = PgConnection::connect(&server.url()).await.unwrap();
-    let sum: i64 = sqlx::query_scalar("SELECT sum(id) FROM t")
-        .fetch_one(&mut connection)
-        .await
-        .unwrap();
+    let sum: i64 =
+        sqlx::query_scalar("SELECT sum(id) FROM t").fetch_one(&mut connection).await.unwrap();
     assert_eq!(sum, 3);
 }
 

@@ -1,9 +1,6 @@
 //! The relay forwards, and stops forwarding when told.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "a failure of a helper is one of its test"
-)]
+#![expect(clippy::unwrap_used, reason = "a failure of a helper is one of its test")]
 
 use std::time::Duration;
 
@@ -38,9 +35,7 @@ async fn a_cut_closes_connections_and_refuses_new_ones_until_it_is_restored() {
     echo(&mut stream).await;
 
     proxy.cut().await;
-    let read = timeout(LONG, stream.read(&mut [0]))
-        .await
-        .expect("the connection ends");
+    let read = timeout(LONG, stream.read(&mut [0])).await.expect("the connection ends");
     assert!(matches!(read, Ok(0) | Err(_)));
     assert!(TcpStream::connect(proxy.address()).await.is_err());
 
@@ -63,10 +58,7 @@ async fn a_stall_holds_back_what_arrives_when_it_is_restored() {
 
     proxy.restore().await;
     for stream in [&mut stream, &mut fresh] {
-        assert_eq!(
-            timeout(LONG, stream.read_u8()).await.unwrap().unwrap(),
-            b'x'
-        );
+        assert_eq!(timeout(LONG, stream.read_u8()).await.unwrap().unwrap(), b'x');
     }
 }
 
@@ -94,9 +86,7 @@ async fn a_delay_is_paid_each_way_and_not_for_each_chunk() {
 async fn a_server_that_is_down_closes_the_connection() {
     let proxy = Proxy::start("127.0.0.1:1").await;
     let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
-    let read = timeout(LONG, stream.read(&mut [0]))
-        .await
-        .expect("the connection ends");
+    let read = timeout(LONG, stream.read(&mut [0])).await.expect("the connection ends");
     assert!(matches!(read, Ok(0) | Err(_)));
 }
 
@@ -107,14 +97,9 @@ async fn a_dropped_proxy_closes_everything() {
     let mut stream = TcpStream::connect(address).await.unwrap();
     echo(&mut stream).await;
     drop(proxy);
-    timeout(LONG, stream.read(&mut [0]))
-        .await
-        .expect("the connection ends")
-        .ok();
-    eventually("the port is closed", LONG, async || {
-        TcpStream::connect(address).await.is_err()
-    })
-    .await;
+    timeout(LONG, stream.read(&mut [0])).await.expect("the connection ends").ok();
+    eventually("the port is closed", LONG, async || TcpStream::connect(address).await.is_err())
+        .await;
 }
 
 #[tokio::test]
@@ -135,10 +120,7 @@ async fn waiting_in_vain_names_what_was_waited_for() {
 
 async fn echo(stream: &mut TcpStream) {
     stream.write_all(b"x").await.unwrap();
-    assert_eq!(
-        timeout(LONG, stream.read_u8()).await.unwrap().unwrap(),
-        b'x'
-    );
+    assert_eq!(timeout(LONG, stream.read_u8()).await.unwrap().unwrap(), b'x');
 }
 
 async fn in_front_of_an_echo() -> Proxy {

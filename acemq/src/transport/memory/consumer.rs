@@ -128,11 +128,18 @@ impl State {
         }
     }
 
+    /// Whether a consumer's channel lives, so that its deliveries are still its own.
+    fn holds_deliveries(&self, id: Id) -> bool {
+        self.consumers
+            .get(&id)
+            .is_some_and(|consumer| !matches!(consumer.end, Some(ConsumeEnd::Lost(_))))
+    }
+
     fn settle(&mut self, id: Id, tag: u64, settlement: Settlement) -> bool {
-        let Some(consumer) = self.consumers.get_mut(&id) else { return false };
-        if matches!(consumer.end, Some(ConsumeEnd::Lost(_))) {
+        if !self.holds_deliveries(id) {
             return false;
         }
+        let Some(consumer) = self.consumers.get_mut(&id) else { return false };
         let was_full = !consumer.has_room();
         let Some(stored) = consumer.unsettled.remove(&tag) else {
             self.lose(&[id], &format!("unknown delivery tag {tag}"));
@@ -318,6 +325,12 @@ impl MemorySettler {
 }
 
 impl Settler for MemorySettler {
+    fn is_open(&self) -> bool {
+        self.broker
+            .upgrade()
+            .is_some_and(|broker| broker.act(|state| state.holds_deliveries(self.id)))
+    }
+
     fn ack(&self, tag: u64) -> bool {
         self.settle(tag, Settlement::Accept)
     }

@@ -112,16 +112,8 @@ impl Install {
 
 /// Whether a broker without plugins may need the library `name`.
 fn is_needed(name: &str) -> bool {
-    const WEB: [&str; 8] = [
-        "accept",
-        "base64url",
-        "cowboy",
-        "eetcd",
-        "gun",
-        "jose",
-        "prometheus",
-        "quantile",
-    ];
+    const WEB: [&str; 8] =
+        ["accept", "base64url", "cowboy", "eetcd", "gun", "jose", "prometheus", "quantile"];
     let is_plugin = name.starts_with("rabbitmq_") && !name.starts_with("rabbitmq_prelaunch");
     !is_plugin && !WEB.iter().any(|library| name.starts_with(library))
 }
