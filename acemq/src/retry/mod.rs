@@ -3,4 +3,4 @@
 mod policy;
 
 pub use self::policy::RetryPolicy;
-pub(crate) use self::policy::{Rung, Wait};
+pub(crate) use self::policy::Wait;
