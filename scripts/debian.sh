@@ -35,10 +35,8 @@ start_rabbitmq() {
         getent hosts "$(hostname -s)" >/dev/null || node=(RABBITMQ_NODENAME=rabbit@localhost)
         as_root env "${node[@]}" rabbitmq-server -detached >/dev/null 2>&1 || true
     fi
-    wait_for RabbitMQ 90 test_broker "$rabbitmq_port"
+    wait_for RabbitMQ 90 broker_answers "$rabbitmq_port"
 }
-
-test_broker() { [ -n "$(broker_version "$1")" ]; }
 
 start_postgres() {
     # The first cluster, which may have another port than the usual.
@@ -86,9 +84,9 @@ rabbitmq4_is_installed() { [ -e "$rabbitmq4_tree/usr/lib/rabbitmq" ]; }
 
 # RabbitMQ 4 comes from a later Debian, in a tree of its own that it is run in.
 start_rabbitmq4() {
-    take_lock
-    # Another run may have started it while this one waited for the lock.
-    if test_broker "$rabbitmq4_port"; then return; fi
+    take_lock || return 0
+    # The last run may have ended, or another have begun, while this one waited.
+    if broker_answers "$rabbitmq4_port"; then return; fi
     if ! rabbitmq4_is_installed; then
         say rabbitmq4 "installing into $rabbitmq4_tree, which takes some minutes"
         local new=$rabbitmq4_tree.new
@@ -123,5 +121,5 @@ start_rabbitmq4() {
             RABBITMQ_MNESIA_BASE=$home/data RABBITMQ_PID_FILE=$home/pid \
             /usr/lib/rabbitmq/bin/rabbitmq-server >/dev/null 2>&1 &
     )
-    wait_for "RabbitMQ 4" 90 test_broker "$rabbitmq4_port"
+    wait_for "RabbitMQ 4" 90 broker_answers "$rabbitmq4_port"
 }

@@ -63,6 +63,8 @@ broker_version() {
 postgres_url() { echo "postgres://acemq_test:acemq_test@127.0.0.1:$postgres_port/acemq_test"; }
 mariadb_url() { echo "mysql://acemq_test:acemq_test@127.0.0.1:$mariadb_port/acemq_test"; }
 
+broker_answers() { [ -n "$(broker_version "$1")" ]; }
+
 port_is_open() { timeout 5 bash -c 'exec 3<>"/dev/tcp/127.0.0.1/$0"' "$1" 2>/dev/null; }
 
 # Whether the test's user gets in. Without a client, an open port has to do.
@@ -111,10 +113,10 @@ start_servers() {
 # Sets `missing` to the servers that are neither named nor answer.
 find_missing() {
     missing=()
-    if [ -z "${ACEMQ_TEST_AMQP_URL:-}" ] && [ -z "$(broker_version "$rabbitmq_port")" ]; then
+    if [ -z "${ACEMQ_TEST_AMQP_URL:-}" ] && ! broker_answers "$rabbitmq_port"; then
         missing+=(rabbitmq)
     fi
-    if [ -z "${ACEMQ_TEST_AMQP4_URL:-}" ] && [ -z "$(broker_version "$rabbitmq4_port")" ]; then
+    if [ -z "${ACEMQ_TEST_AMQP4_URL:-}" ] && ! broker_answers "$rabbitmq4_port"; then
         missing+=(rabbitmq4)
     fi
     if [ -z "${ACEMQ_TEST_POSTGRES_URL:-}" ] && ! postgres_answers; then
@@ -163,20 +165,32 @@ require_servers() {
     fi
 }
 
-# Takes the lock by which runs agree on RabbitMQ 4: whoever looks and starts holds it
-# alone, whoever tests shares it, and whoever gets it alone at the end is the last.
+# Runs agree on RabbitMQ 4 by a lock: whoever installs and starts it holds that alone,
+# whoever tests shares it, and whoever gets it alone at the end is the last.
+open_lock() {
+    if [ -z "$lock" ]; then
+        mkdir -p "$cache"
+        exec {lock}>"$cache/rabbitmq4.lock"
+    fi
+}
+
+# Fails when another run has started RabbitMQ 4 meanwhile.
 take_lock() {
-    mkdir -p "$cache"
-    exec {lock}>"$cache/rabbitmq4.lock"
-    flock -x "$lock"
+    open_lock
+    local end=$((SECONDS + 900))
+    until flock -n -x "$lock"; do
+        if broker_answers "$rabbitmq4_port"; then return 1; fi
+        [ $SECONDS -lt $end ] || fail "another run of ./test keeps RabbitMQ 4 and it does not answer"
+        sleep 0.3
+    done
 }
 
 use_lock() {
     # Also where it ran before: the run that started it may end before this one.
-    if [ -z "$lock" ] && [ -e "$cache/rabbitmq4.lock" ]; then
-        exec {lock}>"$cache/rabbitmq4.lock"
+    if [ -e "$cache/rabbitmq4.lock" ]; then
+        open_lock
+        flock -s "$lock"
     fi
-    [ -z "$lock" ] || flock -s "$lock"
 }
 
 close_lock() { [ -z "$lock" ] || exec {lock}>&-; }

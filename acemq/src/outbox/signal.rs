@@ -71,3 +71,42 @@ impl OutboxSignal {
         self.0.armed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_that_came_before_the_wait_is_not_missed() {
+        let signal = OutboxSignal::new();
+        signal.clone().wake();
+        tokio::time::timeout(Duration::from_secs(1), signal.changed()).await.unwrap();
+        tokio::time::timeout(Duration::from_secs(1), signal.changed()).await.unwrap_err();
+    }
+
+    #[test]
+    fn armed_ids_are_awaited_until_seen_or_forgotten() {
+        let signal = OutboxSignal::new();
+        assert!(!signal.is_armed());
+        signal.arm("a");
+        signal.arm("b");
+        signal.seen("a");
+        assert!(signal.is_armed());
+        signal.seen("b");
+        assert!(!signal.is_armed());
+        signal.arm("rolled back");
+        signal.forget();
+        assert!(!signal.is_armed());
+    }
+
+    #[test]
+    fn the_list_of_awaited_ids_does_not_grow_without_bound() {
+        let signal = OutboxSignal::new();
+        for n in 0..MAX_ARMED + 10 {
+            signal.arm(&n.to_string());
+        }
+        assert_eq!(signal.armed().len(), MAX_ARMED);
+    }
+}

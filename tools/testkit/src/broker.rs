@@ -176,12 +176,12 @@ impl OwnBroker {
 
     /// Stops it in its tracks: connections stay open and nothing answers.
     pub fn pause(&self) {
-        self.process.signal(Signal::STOP);
+        self.process.pause();
     }
 
     /// Lets it go on after [`pause`](Self::pause).
     pub fn resume(&self) {
-        self.process.signal(Signal::CONT);
+        self.process.resume();
     }
 
     /// Writes what the node reads at its start.

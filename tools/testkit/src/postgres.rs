@@ -102,6 +102,17 @@ impl OwnPostgres {
         self.process.kill();
     }
 
+    /// Stops it in its tracks: new connections get no answer. Sessions that are open
+    /// are processes of their own, and go on.
+    pub fn pause(&self) {
+        self.process.pause();
+    }
+
+    /// Lets it go on after [`pause`](Self::pause).
+    pub fn resume(&self) {
+        self.process.resume();
+    }
+
     async fn initialise(&mut self) {
         let mut command = self.command("initdb");
         command.args(["--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"]);
@@ -172,7 +183,7 @@ impl Drop for OwnPostgres {
         // Its sessions are processes of their own that this ends as well, before the
         // folder goes; a kill leaves them to notice it by themselves.
         if self.process.is_running() {
-            self.process.signal(Signal::CONT);
+            self.process.resume();
             self.process.signal(Signal::QUIT);
             let end = std::time::Instant::now() + Duration::from_secs(3);
             while self.process.is_running() && std::time::Instant::now() < end {

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
@@ -78,9 +78,19 @@ impl Process {
 
     /// Sends `signal`.
     pub(crate) fn signal(&self, signal: Signal) {
-        let child = self.child.as_ref().expect("the server is stopped");
-        let id = Pid::from_child(child);
-        kill_process(id, signal).expect("signal a server");
+        kill_process(self.id(), signal).expect("signal a server");
+    }
+
+    /// Stops every thread of the server until it is resumed.
+    pub(crate) fn pause(&self) {
+        self.signal(Signal::STOP);
+        // The threads of a busy machine take a moment to stop; until then they answer.
+        waitpid(Some(self.id()), WaitOptions::UNTRACED).expect("wait for a server to pause");
+    }
+
+    /// Lets the server go on after [`pause`](Self::pause).
+    pub(crate) fn resume(&self) {
+        self.signal(Signal::CONT);
     }
 
     /// Whether the server runs; it may have ended by itself.
@@ -120,6 +130,10 @@ impl Process {
         let text = String::from_utf8_lossy(&output);
         let lines: Vec<&str> = text.lines().collect();
         lines[lines.len().saturating_sub(40)..].join("\n")
+    }
+
+    fn id(&self) -> Pid {
+        Pid::from_child(self.child.as_ref().expect("the server is stopped"))
     }
 
     fn forget(&mut self) {

@@ -1,5 +1,11 @@
 //! A broker of the test's own does what its tests do to it.
 
+#![expect(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    reason = "a failure of a helper is one of its test"
+)]
+
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;

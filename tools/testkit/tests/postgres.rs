@@ -1,7 +1,10 @@
 //! Databases and clusters of the test's own.
 
+use std::time::Duration;
+
 use sqlx::{Connection as _, PgConnection};
 use testkit::{OwnPostgres, PostgresDatabase, postgres_url};
+use tokio::time::timeout;
 
 #[tokio::test]
 async fn a_database_is_empty_of_its_own_and_goes_with_its_value() {
@@ -43,7 +46,13 @@ async fn a_cluster_keeps_its_data_through_stop_kill_and_restart() {
         .await
         .unwrap();
 
-    let mut open = PgConnection::connect(&server.url()).await.unwrap();
+    server.pause();
+    let url = server.url();
+    let moment = Duration::from_millis(300);
+    assert!(timeout(moment, PgConnection::connect(&url)).await.is_err());
+    server.resume();
+
+    let mut open = PgConnection::connect(&url).await.unwrap();
     server.kill();
     assert!(sqlx::raw_sql("SELECT 1").execute(&mut open).await.is_err());
     server.restart().await;
