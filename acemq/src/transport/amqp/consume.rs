@@ -169,6 +169,10 @@ impl Settle {
 }
 
 impl Settler for Settle {
+    fn is_open(&self) -> bool {
+        self.channel.status().connected()
+    }
+
     fn ack(&self, tag: u64) -> bool {
         self.queue(self.channel.basic_ack(tag, BasicAckOptions::default()))
     }
