@@ -7,10 +7,12 @@
 mod names;
 mod read;
 mod value;
+mod with;
 mod write;
 
 use std::time::{Duration, SystemTime};
 
+pub(crate) use value::encoded_len;
 pub use value::{HeaderValue, Headers};
 
 pub(crate) use names::*;

@@ -106,3 +106,23 @@ from! {
     f32 => F32, f64 => F64, &str => Text, String => Text, Bytes => Bytes,
     Vec<HeaderValue> => List, Headers => Table,
 }
+
+/// The length of a header table on the wire, in bytes (AMQP 0-9-1, 4.2.5.5).
+pub(crate) fn encoded_len(headers: &Headers) -> usize {
+    4 + headers.iter().map(|(name, value)| 1 + name.len() + value_len(value)).sum::<usize>()
+}
+
+fn value_len(value: &HeaderValue) -> usize {
+    1 + match value {
+        HeaderValue::Null => 0,
+        HeaderValue::Bool(_) | HeaderValue::I8(_) | HeaderValue::U8(_) => 1,
+        HeaderValue::I16(_) | HeaderValue::U16(_) => 2,
+        HeaderValue::I32(_) | HeaderValue::U32(_) | HeaderValue::F32(_) => 4,
+        HeaderValue::Decimal { .. } => 5,
+        HeaderValue::I64(_) | HeaderValue::F64(_) | HeaderValue::Timestamp(_) => 8,
+        HeaderValue::Text(text) => 4 + text.len(),
+        HeaderValue::OpaqueText(bytes) | HeaderValue::Bytes(bytes) => 4 + bytes.len(),
+        HeaderValue::List(values) => 4 + values.iter().map(value_len).sum::<usize>(),
+        HeaderValue::Table(headers) => encoded_len(headers),
+    }
+}

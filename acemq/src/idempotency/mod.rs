@@ -10,15 +10,14 @@ mod memory;
 
 use std::{future::Future, time::Duration};
 
-pub(crate) use self::erased::ErasedIdempotencyStore;
 pub use self::{erased::SharedIdempotencyStore, memory::MemoryIdempotencyStore};
 use crate::error::{Error, ErrorKind, Result};
 
 /// How long a claim is held before another consumer may take it over, unless set otherwise.
-pub const DEFAULT_LEASE: Duration = Duration::from_secs(5 * 60);
+const DEFAULT_LEASE: Duration = Duration::from_secs(5 * 60);
 
 /// How long a confirmation is remembered, unless set otherwise.
-pub const DEFAULT_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
+const DEFAULT_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The answer to [`IdempotencyStore::try_claim`].
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,6 +15,32 @@ pub(crate) struct Outgoing {
     pub(crate) body: Bytes,
 }
 
+impl Outgoing {
+    /// A message as the library makes every one: persistent, mandatory, with its id, its content
+    /// type and its headers. Who needs more sets it afterwards.
+    pub(crate) fn new(
+        (exchange, routing_key): (String, String),
+        message_id: String,
+        content_type: String,
+        headers: Headers,
+        body: Bytes,
+    ) -> Self {
+        Self {
+            exchange,
+            routing_key,
+            mandatory: true,
+            properties: Properties {
+                content_type: Some(content_type),
+                delivery_mode: Some(Properties::PERSISTENT),
+                message_id: Some(message_id),
+                headers,
+                ..Properties::default()
+            },
+            body,
+        }
+    }
+}
+
 /// A message that arrived.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Delivery {

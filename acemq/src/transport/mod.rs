@@ -26,11 +26,14 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 
 #[cfg(feature = "amqp")]
 pub(crate) use self::amqp::AmqpTransport;
-pub use self::topology::{ExchangeKind, QueueInfo};
 pub(crate) use self::{
     memory::MemoryTransport,
     message::{Delivery, Outgoing, Properties},
     topology::{BindingSpec, ExchangeSpec, QueueSpec},
+};
+pub use self::{
+    memory::{MemoryBroker, MemoryMessage},
+    topology::{ExchangeKind, QueueInfo},
 };
 use crate::{
     envelope::Headers,
@@ -46,6 +49,8 @@ pub(crate) struct DialOptions {
     pub(crate) connection_name: String,
     /// The bound of each step: dialling, opening a channel, declaring, starting to consume.
     pub(crate) step_timeout: Duration,
+    /// The largest body in bytes that is published, instead of what the broker's version takes.
+    pub(crate) body_max: Option<usize>,
     /// Whether the connection publishes: it then has a confirm channel from the start.
     pub(crate) publishes: bool,
 }
@@ -211,6 +216,9 @@ pub(crate) trait ConsumeChannel: Send + fmt::Debug {
 /// Settles deliveries of one channel. Nothing here waits, and what comes after the channel's end
 /// is dropped: the broker has taken those deliveries back.
 pub(crate) trait Settler: Send + Sync + fmt::Debug {
+    /// Whether the channel still lives. Once it does not, every delivery of it comes again.
+    fn is_open(&self) -> bool;
+
     /// `false` if the channel has ended, so that the delivery will come again.
     fn ack(&self, tag: u64) -> bool;
 

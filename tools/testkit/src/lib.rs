@@ -1,1 +1,39 @@
-//! Test servers.
+//! Starts, stops and reaches the servers that the tests need.
+//!
+//! Two kinds of server. *Shared* ones are named by environment variables that
+//! `./test` sets; a test makes names of its own on them ([`unique`]) and harms
+//! nobody else. A server of the *test's own* ([`OwnBroker`], [`OwnPostgres`]) has
+//! private ports and folders and may be killed, paused and restarted.
+//!
+//! What is missing is left out in plain sight, or fails where `ACEMQ_TEST_REQUIRE`
+//! lists it. See the `README.md` beside this crate.
+
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "test support: what goes wrong here is a failure of the test"
+)]
+
+mod broker;
+mod database;
+mod eventually;
+mod ports;
+mod postgres;
+mod process;
+mod proxy;
+mod shared;
+
+pub use broker::{BrokerOptions, BrokerVersion, OwnBroker};
+pub use database::PostgresDatabase;
+pub use eventually::eventually;
+pub use postgres::OwnPostgres;
+pub use proxy::Proxy;
+pub use shared::{amqp_url, amqp4_url, brokers, mariadb_url, postgres_url};
+
+/// Makes a name that no other call makes, for a queue, a schema or a database.
+///
+/// It holds lower-case letters, digits and underscores where `prefix` does, and is
+/// `prefix` plus 33 bytes long.
+pub fn unique(prefix: &str) -> String {
+    format!("{prefix}_{}", uuid::Uuid::new_v4().simple())
+}

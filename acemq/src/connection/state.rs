@@ -1,0 +1,52 @@
+//! What a connection is doing, for people and health checks.
+
+use tokio::sync::watch;
+
+/// The state of one of a client's two broker connections.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConnectionState {
+    /// Not dialled yet (see [`connect_lazy`](crate::connect_lazy)).
+    Idle,
+    /// Connected, and publishing is not paused.
+    Connected,
+    /// Connected, and the broker has paused publishing for this reason (a memory or disk alarm).
+    Blocked(String),
+    /// Lost, and being made again.
+    Recovering {
+        /// Which attempt at reconnecting is next, counted from 1.
+        attempt: u32,
+        /// Why it was lost, or why the last attempt failed.
+        reason: String,
+    },
+    /// Closed by [`Client::close`](crate::Client::close).
+    Closed,
+}
+
+/// Follows the state of a connection. From [`Client::publishing`](crate::Client::publishing) and
+/// [`Client::consuming`](crate::Client::consuming).
+#[derive(Clone, Debug)]
+pub struct StateWatch(pub(super) watch::Receiver<ConnectionState>);
+
+impl StateWatch {
+    /// The state now.
+    #[must_use]
+    pub fn current(&self) -> ConnectionState {
+        self.0.borrow().clone()
+    }
+
+    /// Waits for the next change and says what it is; [`ConnectionState::Closed`] once the client
+    /// is gone. May be dropped at any await: no change is lost, several may be seen as the last.
+    pub async fn changed(&mut self) -> ConnectionState {
+        if self.0.changed().await.is_err() {
+            return ConnectionState::Closed;
+        }
+        self.0.borrow_and_update().clone()
+    }
+
+    /// Waits until the state is one that `wanted` accepts.
+    pub async fn wait_for(&mut self, mut wanted: impl FnMut(&ConnectionState) -> bool) {
+        // An error means that the client is gone: nothing more will change.
+        let _ = self.0.wait_for(|state| wanted(state)).await;
+    }
+}

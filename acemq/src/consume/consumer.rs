@@ -1,0 +1,104 @@
+//! The handle of a running consumer.
+
+use std::{fmt, sync::Arc};
+
+use tokio::{sync::watch, time::Instant};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::{ConsumerCounters, runtime::Core};
+use crate::{connection::Stop, error::Result};
+
+/// What a consumer is doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConsumerState {
+    /// Subscribed: messages come in.
+    Receiving,
+    /// Not subscribed, and trying again: the connection or channel was lost, or the queue is gone.
+    Recovering {
+        /// Which attempt is next, counted from 1.
+        attempt: u32,
+        /// Why it was lost, or why the last attempt failed.
+        reason: String,
+    },
+    /// Closed.
+    Closed,
+}
+
+/// A running consumer, from [`ConsumerBuilder::start`](super::ConsumerBuilder::start).
+///
+/// Dropping it stops it at once: running handlers are dropped at their next await, and what was
+/// not settled goes back to the broker. [`close`](Self::close) lets them finish.
+#[must_use = "dropping a consumer stops it"]
+pub struct Consumer {
+    core: Arc<Core>,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl Consumer {
+    pub(super) fn new(core: Arc<Core>, task: AbortOnDropHandle<()>) -> Self {
+        Self { core, _task: task }
+    }
+
+    /// The queue it consumes.
+    #[must_use]
+    pub fn queue(&self) -> &str {
+        &self.core.queue
+    }
+
+    /// What it is doing now.
+    #[must_use]
+    pub fn state(&self) -> ConsumerState {
+        self.core.state.borrow().clone()
+    }
+
+    /// Follows what it is doing.
+    #[must_use]
+    pub fn states(&self) -> watch::Receiver<ConsumerState> {
+        self.core.state.subscribe()
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn counters(&self) -> ConsumerCounters {
+        self.core.counters.read()
+    }
+
+    /// Stops taking messages, hands back what no handler has begun, and waits for running handlers
+    /// within the client's drain timeout. Closing twice is no error.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) when handlers were still running at the
+    /// bound: they were stopped, and their messages go back. The consumer is closed all the same.
+    ///
+    /// # Cancellation
+    /// Dropping the future does not stop the closing.
+    pub async fn close(&self) -> Result<()> {
+        self.core.stop(Instant::now() + self.core.client.options().drain_timeout).await
+    }
+}
+
+impl Drop for Consumer {
+    fn drop(&mut self) {
+        self.core.closing.cancel();
+        self.core.abort.cancel();
+        // Whoever waits for the end, such as the client's close, need not wait for this task.
+        self.core.stranded.send_if_modified(|stranded| {
+            let first = stranded.is_none();
+            if first {
+                *stranded = Some(0);
+            }
+            first
+        });
+    }
+}
+
+impl fmt::Debug for Consumer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Consumer")
+            .field("queue", &self.core.queue)
+            .field("state", &self.state())
+            .field("counters", &self.counters())
+            .finish_non_exhaustive()
+    }
+}

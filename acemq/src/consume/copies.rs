@@ -1,0 +1,96 @@
+//! The copies that replace a message which is not done with.
+//!
+//! A copy goes through the default exchange straight to one queue, never back through the
+//! original exchange, where every bound queue would get it. It keeps all basic properties but
+//! those that would misroute it or close the channel: the expiration, the user id, CC and BCC, and
+//! the broker's own dead-letter history, on which no retry may depend.
+
+use super::message::Received;
+use crate::{
+    envelope::{self, ERROR, Envelope, HeaderValue, Headers},
+    transport::{Outgoing, Properties},
+};
+
+/// The longest reason that travels on a copy, in characters.
+const MAX_REASON: usize = 1_000;
+
+/// Room in a frame beside the header table: the frame itself and the other properties.
+const FRAME_OVERHEAD: usize = 4_096;
+
+/// A copy of the message for its next attempt.
+pub(super) fn next_attempt(received: &Received, queue: &str) -> Outgoing {
+    let headers = envelope::write(&received.envelope.next_attempt());
+    copy(received, queue, headers)
+}
+
+/// A copy of the message as it is, to go round once more.
+pub(super) fn unchanged(received: &Received, queue: &str) -> Outgoing {
+    copy(received, queue, envelope::write(&received.envelope))
+}
+
+/// A copy that is set aside, with the reason on its envelope.
+pub(super) fn set_aside(
+    received: &Received,
+    queue: &str,
+    reason: &str,
+    frame_max: Option<usize>,
+) -> Outgoing {
+    let mut headers = envelope::write(&Envelope { error: None, ..received.envelope.clone() });
+    put_reason(&mut headers, reason, frame_max);
+    copy(received, queue, headers)
+}
+
+/// A copy of a message that could not be read: its bytes and its headers as they came, and why.
+pub(super) fn unread(
+    received: &Received,
+    queue: &str,
+    reason: &str,
+    frame_max: Option<usize>,
+) -> Outgoing {
+    let mut headers = received.properties.headers.clone();
+    put_reason(&mut headers, reason, frame_max);
+    copy(received, queue, headers)
+}
+
+fn copy(received: &Received, queue: &str, mut headers: Headers) -> Outgoing {
+    headers.retain(|name, _| !stays_behind(name));
+    Outgoing {
+        exchange: String::new(),
+        routing_key: queue.to_owned(),
+        mandatory: true,
+        properties: Properties {
+            headers,
+            delivery_mode: Some(Properties::PERSISTENT),
+            expiration: None,
+            user_id: None,
+            message_id: Some(
+                received
+                    .properties
+                    .message_id
+                    .clone()
+                    .unwrap_or_else(|| received.envelope.id().to_owned()),
+            ),
+            ..received.properties.clone()
+        },
+        body: received.body.clone(),
+    }
+}
+
+fn stays_behind(name: &str) -> bool {
+    matches!(name, "CC" | "BCC" | "x-death")
+        || name.starts_with("x-first-death-")
+        || name.starts_with("x-last-death-")
+}
+
+/// Puts the reason on, cut so that a person can read it and the table still fits a frame.
+fn put_reason(headers: &mut Headers, reason: &str, frame_max: Option<usize>) {
+    headers.remove(ERROR);
+    let mut bytes = reason.char_indices().nth(MAX_REASON).map_or(reason.len(), |(at, _)| at);
+    if let Some(frame_max) = frame_max {
+        let taken = envelope::encoded_len(headers) + ERROR.len() + FRAME_OVERHEAD;
+        bytes = reason.floor_char_boundary(bytes.min(frame_max.saturating_sub(taken)));
+    }
+    if bytes > 0 {
+        headers.insert(ERROR.to_owned(), HeaderValue::from(&reason[..bytes]));
+    }
+}

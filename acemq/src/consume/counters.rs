@@ -1,0 +1,93 @@
+//! What a consumer has done so far.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::Settlement;
+
+/// A consumer's counters at one moment, from [`Consumer::counters`](super::Consumer::counters).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ConsumerCounters {
+    /// Deliveries acknowledged after their handler, duplicates included.
+    pub acknowledged: u64,
+    /// Duplicates acknowledged without running the handler.
+    pub duplicates: u64,
+    /// Messages sent on to their next attempt.
+    pub retried: u64,
+    /// Messages in the dead-letter queue because the handler said so.
+    pub rejected: u64,
+    /// Messages in the dead-letter queue because their attempts or their age ran out.
+    pub dead_lettered: u64,
+    /// Messages in the parking queue.
+    pub parked: u64,
+    /// Rounds of messages that somebody else was handling.
+    pub in_progress: u64,
+    /// Deliveries given back to the broker, or lost with their channel.
+    pub returned: u64,
+    /// Copies that did not reach a dead-letter, parking or waiting queue: their originals were
+    /// given back.
+    pub copies_failed: u64,
+    /// Deliveries taken and not yet settled.
+    pub in_flight: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    acknowledged: AtomicU64,
+    duplicates: AtomicU64,
+    retried: AtomicU64,
+    rejected: AtomicU64,
+    dead_lettered: AtomicU64,
+    parked: AtomicU64,
+    in_progress: AtomicU64,
+    returned: AtomicU64,
+    copies_failed: AtomicU64,
+    in_flight: AtomicU64,
+}
+
+impl Counters {
+    pub(super) fn taken(&self) {
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn let_go(&self) {
+        self.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn duplicate(&self) {
+        self.duplicates.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn copy_failed(&self) {
+        self.copies_failed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn settled(&self, settlement: Settlement) {
+        let counter = match settlement {
+            Settlement::Acknowledged => &self.acknowledged,
+            Settlement::Retried => &self.retried,
+            Settlement::Rejected => &self.rejected,
+            Settlement::DeadLettered => &self.dead_lettered,
+            Settlement::Parked => &self.parked,
+            Settlement::InProgress => &self.in_progress,
+            Settlement::Returned => &self.returned,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn read(&self) -> ConsumerCounters {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        ConsumerCounters {
+            acknowledged: read(&self.acknowledged),
+            duplicates: read(&self.duplicates),
+            retried: read(&self.retried),
+            rejected: read(&self.rejected),
+            dead_lettered: read(&self.dead_lettered),
+            parked: read(&self.parked),
+            in_progress: read(&self.in_progress),
+            returned: read(&self.returned),
+            copies_failed: read(&self.copies_failed),
+            in_flight: read(&self.in_flight),
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! A message as its handler sees it.
+
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use bytes::Bytes;
+
+use crate::{
+    clock::Clock,
+    envelope::{Envelope, HeaderValue, Headers},
+    transport::{Delivery, Properties},
+};
+
+/// What arrived, beside the decoded payload. Shared between the handler and the settlement.
+#[derive(Debug)]
+pub(super) struct Received {
+    pub(super) envelope: Envelope,
+    pub(super) queue: Arc<str>,
+    pub(super) exchange: String,
+    pub(super) routing_key: String,
+    pub(super) redelivered: bool,
+    pub(super) properties: Properties,
+    pub(super) body: Bytes,
+    pub(super) clock: Clock,
+}
+
+impl Received {
+    pub(super) fn new(
+        delivery: Delivery,
+        envelope: Envelope,
+        queue: Arc<str>,
+        clock: Clock,
+    ) -> Self {
+        Self {
+            envelope,
+            queue,
+            exchange: delivery.exchange,
+            routing_key: delivery.routing_key,
+            redelivered: delivery.redelivered,
+            properties: delivery.properties,
+            body: delivery.body,
+            clock,
+        }
+    }
+
+    pub(super) fn with_envelope(&self, envelope: Envelope) -> Self {
+        Self {
+            envelope,
+            queue: Arc::clone(&self.queue),
+            exchange: self.exchange.clone(),
+            routing_key: self.routing_key.clone(),
+            properties: self.properties.clone(),
+            body: self.body.clone(),
+            ..*self
+        }
+    }
+}
+
+/// A message with its payload decoded.
+pub struct Message<T> {
+    payload: T,
+    received: Arc<Received>,
+}
+
+impl<T> Message<T> {
+    pub(super) fn new(payload: T, received: Arc<Received>) -> Self {
+        Self { payload, received }
+    }
+
+    /// What the message carries.
+    #[must_use]
+    pub fn payload(&self) -> &T {
+        &self.payload
+    }
+
+    /// What the message carries, without the rest.
+    #[must_use]
+    pub fn into_payload(self) -> T {
+        self.payload
+    }
+
+    /// What the message says about itself.
+    #[must_use]
+    pub fn envelope(&self) -> &Envelope {
+        &self.received.envelope
+    }
+
+    /// The message id.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        self.received.envelope.id()
+    }
+
+    /// Which attempt at handling it this is, counted from 1.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.received.envelope.attempt()
+    }
+
+    /// The application's headers.
+    #[must_use]
+    pub fn headers(&self) -> &Headers {
+        self.received.envelope.headers()
+    }
+
+    /// One of the application's headers.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&HeaderValue> {
+        self.headers().get(name)
+    }
+
+    /// How old the message is; zero where its sender did not say.
+    #[must_use]
+    pub fn age(&self) -> Duration {
+        self.received.envelope.age(self.now())
+    }
+
+    /// The time now, on the client's clock.
+    #[must_use]
+    pub fn now(&self) -> SystemTime {
+        self.received.clock.now()
+    }
+
+    /// The queue it came out of.
+    #[must_use]
+    pub fn queue(&self) -> &str {
+        &self.received.queue
+    }
+
+    /// The exchange it was published to; empty for the default exchange, as after a retry.
+    #[must_use]
+    pub fn exchange(&self) -> &str {
+        &self.received.exchange
+    }
+
+    /// The key it was published under.
+    #[must_use]
+    pub fn routing_key(&self) -> &str {
+        &self.received.routing_key
+    }
+
+    /// Whether the broker has delivered it before.
+    #[must_use]
+    pub fn redelivered(&self) -> bool {
+        self.received.redelivered
+    }
+
+    /// The body as it arrived.
+    #[must_use]
+    pub fn body(&self) -> &Bytes {
+        &self.received.body
+    }
+
+    /// What its sender says the body is.
+    #[must_use]
+    pub fn content_type(&self) -> Option<&str> {
+        self.received.properties.content_type.as_deref()
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Message<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Message")
+            .field("queue", &self.received.queue)
+            .field("envelope", &self.received.envelope)
+            .field("payload", &self.payload)
+            .finish_non_exhaustive()
+    }
+}

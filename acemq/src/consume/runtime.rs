@@ -1,0 +1,336 @@
+//! A running consumer: subscribe, hand deliveries to handlers, recover, drain.
+
+use std::{
+    collections::VecDeque,
+    future::poll_fn,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
+    time::Instant,
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    ConsumerState, Settlement, claim::Idempotency, counters::Counters, handle::Handle, interceptor,
+    message::Received, settle::Settling,
+};
+use crate::{
+    connection::{Client, Stop},
+    envelope::{self, ReadContext},
+    error::{Error, ErrorKind, Result},
+    retry::RetryPolicy,
+    telemetry::{ConsumeMeter, ConsumeOutcome},
+    topology::declare_for_consumer,
+    transport::{
+        BoxFuture, ConsumeChannel, ConsumeEnd, ConsumeEvent, Delivery, Settler, Subscription,
+    },
+};
+
+/// The pauses between attempts at consuming again: doubling between these, with jitter.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// How long handlers that were told to stop at the drain bound get to let go.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// Everything about one consumer but its payload's type.
+pub(super) struct Core {
+    pub(super) client: Client,
+    pub(super) queue: Arc<str>,
+    pub(super) prefetch: u16,
+    pub(super) slots: Arc<Semaphore>,
+    pub(super) exclusive: bool,
+    pub(super) declares: bool,
+    pub(super) policy: RetryPolicy,
+    pub(super) idempotency: Option<Idempotency>,
+    pub(super) in_progress_wait: Duration,
+    pub(super) handler_timeout: Option<Duration>,
+    pub(super) counters: Counters,
+    pub(super) meter: ConsumeMeter,
+    pub(super) state: watch::Sender<ConsumerState>,
+    /// No new deliveries, and no more waiting.
+    pub(super) closing: CancellationToken,
+    /// Running handlers have to stop.
+    pub(super) abort: CancellationToken,
+    pub(super) deadline: OnceLock<Instant>,
+    pub(super) handlers: TaskTracker,
+    pub(super) failed_copies: AtomicU32,
+    pub(super) stranded: watch::Sender<Option<usize>>,
+    pub(super) handle: Box<dyn Handle>,
+}
+
+/// How one subscription came to its end.
+enum Pumped {
+    Closing(Box<dyn ConsumeChannel>, VecDeque<Delivery>),
+    Ended(String),
+}
+
+impl Core {
+    /// Declares what the consumer needs and starts to consume.
+    pub(super) async fn subscribe(&self) -> Result<Box<dyn ConsumeChannel>> {
+        let link = self.client.consuming_link().await?;
+        if self.declares {
+            declare_for_consumer(&*link, &self.queue, &self.policy).await?;
+        }
+        link.subscribe(Subscription {
+            queue: self.queue.as_ref().to_owned(),
+            prefetch: self.prefetch,
+            exclusive: self.exclusive,
+            arguments: envelope::Headers::new(),
+        })
+        .await
+    }
+
+    pub(super) async fn run(self: Arc<Self>, first: Box<dyn ConsumeChannel>) {
+        let mut next = Some(first);
+        let mut last = None;
+        while !self.closing.is_cancelled() {
+            let channel = match next.take() {
+                Some(channel) => channel,
+                None => tokio::select! {
+                    () = self.closing.cancelled() => break,
+                    channel = self.subscribe_until_done() => channel,
+                },
+            };
+            self.state.send_replace(ConsumerState::Receiving);
+            match self.pump(channel).await {
+                Pumped::Closing(channel, backlog) => last = Some((channel, backlog)),
+                Pumped::Ended(reason) => {
+                    tracing::warn!(queue = %self.queue, %reason, "the consumer lost its channel");
+                    self.state.send_replace(ConsumerState::Recovering { attempt: 1, reason });
+                }
+            }
+        }
+        let stranded = self.drain(last).await;
+        self.state.send_replace(ConsumerState::Closed);
+        self.stranded.send_replace(Some(stranded));
+    }
+
+    async fn subscribe_until_done(&self) -> Box<dyn ConsumeChannel> {
+        let mut pause = FIRST_PAUSE;
+        for attempt in 1_u32.. {
+            match self.subscribe().await {
+                Ok(channel) => {
+                    tracing::info!(queue = %self.queue, attempt, "consuming again");
+                    return channel;
+                }
+                Err(error) => {
+                    tracing::warn!(queue = %self.queue, attempt, %error, "consuming again failed");
+                    self.state.send_replace(ConsumerState::Recovering {
+                        attempt: attempt.saturating_add(1),
+                        reason: error.to_string(),
+                    });
+                }
+            }
+            tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+        unreachable!("the attempts are not bounded")
+    }
+
+    /// Hands deliveries to handlers until the channel ends or the consumer closes.
+    async fn pump(self: &Arc<Self>, mut channel: Box<dyn ConsumeChannel>) -> Pumped {
+        let settler = channel.settler();
+        // At most the prefetch. The channel is read on while all handlers are busy, so that its
+        // end is seen at once.
+        let mut backlog = VecDeque::new();
+        loop {
+            tokio::select! {
+                biased;
+                () = self.closing.cancelled() => return Pumped::Closing(channel, backlog),
+                Ok(slot) = Arc::clone(&self.slots).acquire_owned(), if !backlog.is_empty() => {
+                    if let Some(delivery) = backlog.pop_front() {
+                        self.begin(delivery, &settler, slot);
+                    }
+                }
+                event = poll_fn(|context| channel.poll_next(context)) => match event {
+                    ConsumeEvent::Delivery(delivery) => {
+                        match Arc::clone(&self.slots).try_acquire_owned() {
+                            Ok(slot) if backlog.is_empty() => self.begin(delivery, &settler, slot),
+                            _ => backlog.push_back(delivery),
+                        }
+                    }
+                    ConsumeEvent::Ended(end) => return Pumped::Ended(explain(end)),
+                },
+            }
+        }
+    }
+
+    /// Handles one delivery in a task of its own, so that neither its panic nor its waiting is
+    /// anybody else's.
+    fn begin(
+        self: &Arc<Self>,
+        delivery: Delivery,
+        settler: &Arc<dyn Settler>,
+        slot: OwnedSemaphorePermit,
+    ) {
+        let core = Arc::clone(self);
+        let settler = Arc::clone(settler);
+        self.handlers.spawn(async move { core.process(delivery, &*settler, slot).await });
+    }
+
+    async fn process(&self, delivery: Delivery, settler: &dyn Settler, slot: OwnedSemaphorePermit) {
+        let started = Instant::now();
+        let tag = delivery.tag;
+        let mut envelope = envelope::read(
+            &delivery.properties.headers,
+            ReadContext {
+                message_id: delivery.properties.message_id.as_deref(),
+                reply_to: delivery.properties.reply_to.as_deref(),
+                routing_key: &delivery.routing_key,
+            },
+        );
+        let clock = self.client.clock();
+        // From the first copy on, a message of unknown age has one.
+        envelope.first_seen.get_or_insert_with(|| clock.now());
+        let _in_flight = InFlight::new(self, envelope.attempt);
+        let received = Arc::new(Received::new(delivery, envelope, Arc::clone(&self.queue), clock));
+        let judged = tokio::select! {
+            biased;
+            judged = self.handle.judge(self, Arc::clone(&received), settler) => judged,
+            () = self.abort.cancelled() => {
+                settler.nack(tag, true);
+                self.counters.settled(Settlement::Returned);
+                return;
+            }
+        };
+        drop(slot);
+        let settlement = Settling { core: self, settler, tag }.settle(&judged).await;
+        self.counters.settled(settlement);
+        self.meter.settled(
+            judged.received.envelope.message_type(),
+            outcome(settlement),
+            started.elapsed(),
+        );
+        if let Some(seen) = &judged.seen {
+            interceptor::after_handle(self.client.consume_interceptors(), seen, settlement);
+        }
+    }
+
+    /// Hands back what no handler has begun, waits for those running, makes sure that the broker
+    /// has their settlements, and says how many had to be stopped.
+    async fn drain(&self, last: Option<(Box<dyn ConsumeChannel>, VecDeque<Delivery>)>) -> usize {
+        let deadline = self.deadline.get().copied().unwrap_or_else(Instant::now);
+        let mut channel = None;
+        if let Some((mut open, backlog)) = last {
+            hand_back(&mut *open, backlog, deadline).await;
+            channel = Some(open);
+        }
+        self.handlers.close();
+        let mut stranded = 0;
+        if tokio::time::timeout_at(deadline, self.handlers.wait()).await.is_err() {
+            stranded = self.handlers.len();
+            self.abort.cancel();
+            // What does not let go within the grace is dropped with the channel.
+            let _ = tokio::time::timeout(GRACE, self.handlers.wait()).await;
+        }
+        if let Some(channel) = channel {
+            channel.close().await;
+        }
+        stranded
+    }
+
+    pub(super) fn copies_landed(&self) {
+        self.failed_copies.store(0, Ordering::Relaxed);
+    }
+
+    /// How long the next message whose copy failed is held before it goes back.
+    pub(super) fn next_return(&self, first: Duration, longest: Duration) -> Duration {
+        let failures = self.failed_copies.fetch_add(1, Ordering::Relaxed).min(16);
+        first.saturating_mul(1 << failures).min(longest)
+    }
+}
+
+/// Stops new deliveries and returns what arrived and was not begun.
+async fn hand_back(
+    channel: &mut dyn ConsumeChannel,
+    backlog: VecDeque<Delivery>,
+    deadline: Instant,
+) {
+    let settler = channel.settler();
+    if let Ok(Err(error)) = tokio::time::timeout_at(deadline, channel.cancel()).await {
+        tracing::debug!(%error, "cancelling a consumer failed; its channel closes instead");
+    }
+    for delivery in backlog {
+        settler.nack(delivery.tag, true);
+    }
+    let rest = async {
+        while let ConsumeEvent::Delivery(delivery) =
+            poll_fn(|context| channel.poll_next(context)).await
+        {
+            settler.nack(delivery.tag, true);
+        }
+    };
+    // Past the deadline the closing of the channel hands the rest back.
+    let _ = tokio::time::timeout_at(deadline, rest).await;
+}
+
+/// Counts a delivery as in flight until it is settled, or its task has ended in any way.
+struct InFlight<'a>(&'a Core);
+
+impl<'a> InFlight<'a> {
+    fn new(core: &'a Core, attempt: u32) -> Self {
+        core.counters.taken();
+        core.meter.taken(attempt);
+        Self(core)
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.counters.let_go();
+        self.0.meter.let_go();
+    }
+}
+
+impl Stop for Core {
+    fn stop(&self, deadline: Instant) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            // A second call waits with the first one's bound.
+            let _ = self.deadline.set(deadline);
+            self.closing.cancel();
+            let mut stranded = self.stranded.subscribe();
+            let stranded = stranded.wait_for(Option::is_some).await.map_or(0, |n| n.unwrap_or(0));
+            if stranded == 0 {
+                return Ok(());
+            }
+            Err(Error::new(
+                ErrorKind::Timeout,
+                format!(
+                    "close the consumer of \"{}\": {stranded} handlers were still running at the \
+                     bound and were stopped; their messages go back",
+                    self.queue
+                ),
+            )
+            .with_queue(&*self.queue))
+        })
+    }
+}
+
+fn explain(end: ConsumeEnd) -> String {
+    match end {
+        ConsumeEnd::Cancelled => "the subscription was cancelled".to_owned(),
+        ConsumeEnd::CancelledByBroker => {
+            "the broker cancelled the consumer; its queue was deleted or its node went".to_owned()
+        }
+        ConsumeEnd::Lost(reason) => reason,
+    }
+}
+
+fn outcome(settlement: Settlement) -> ConsumeOutcome {
+    match settlement {
+        Settlement::Acknowledged => ConsumeOutcome::Acked,
+        Settlement::Retried => ConsumeOutcome::Retried,
+        Settlement::Rejected => ConsumeOutcome::Rejected,
+        Settlement::DeadLettered => ConsumeOutcome::DeadLettered,
+        Settlement::Parked => ConsumeOutcome::Parked,
+        Settlement::InProgress => ConsumeOutcome::InProgress,
+        Settlement::Returned => ConsumeOutcome::Failed,
+    }
+}

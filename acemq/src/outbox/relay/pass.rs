@@ -1,0 +1,215 @@
+//! One batch: claimed, published with many confirms in flight, marked in few statements.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::{StreamExt, stream};
+
+use super::super::{ClaimedRecord, ErasedOutboxStore, FailedRecord, OutboxRecord, RecordClaim};
+use crate::{
+    connection::{Client, Confirm},
+    error::{Error, ErrorKind, Result},
+    telemetry::OutboxMeter,
+};
+
+/// The waits before a record that failed is tried again: doubling between these.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const LONGEST_RETRY: Duration = Duration::from_secs(600);
+
+/// Records that this relay holds.
+pub(super) struct Batch(Vec<ClaimedRecord>);
+
+/// What became of a batch.
+#[derive(Default)]
+pub(super) struct Tally {
+    pub(super) published: usize,
+    /// Records whose own fault it was.
+    pub(super) failed: usize,
+    /// The broker's, the network's or the store's fault.
+    trouble: Option<Error>,
+}
+
+impl Tally {
+    pub(super) fn result(self) -> Result<Self> {
+        match self.trouble {
+            Some(error) => Err(error),
+            None => Ok(self),
+        }
+    }
+}
+
+/// What became of one record.
+enum Fate {
+    Published(RecordClaim, Duration),
+    /// Its own fault: the attempt counts.
+    Failed(FailedRecord, Error),
+    /// Not its fault: it goes back unharmed.
+    Unharmed(RecordClaim, Error),
+}
+
+impl Batch {
+    pub(super) async fn claim(
+        store: &dyn ErasedOutboxStore,
+        size: usize,
+        lease: Duration,
+    ) -> Result<Self> {
+        Ok(Self(store.claim_batch(size, lease).await?))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn ids(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|record| record.claim().id())
+    }
+
+    /// Gives everything back unpublished. A failure is logged: the leases run out by themselves.
+    pub(super) async fn give_back(self, store: &dyn ErasedOutboxStore) {
+        let claims: Vec<RecordClaim> = self.0.iter().map(|record| record.claim().clone()).collect();
+        give_back(store, &claims).await;
+    }
+
+    /// Publishes everything, marks what went out, counts an attempt for what failed by its own
+    /// fault, and gives the rest back.
+    pub(super) async fn publish_and_mark(
+        self,
+        client: &Client,
+        store: &dyn ErasedOutboxStore,
+        lease: Duration,
+        meter: &OutboxMeter,
+        report: impl Fn(&Error),
+    ) -> Tally {
+        let claims: Vec<RecordClaim> = self.0.iter().map(|record| record.claim().clone()).collect();
+        let in_flight = client.options().max_outstanding_publishes;
+        let publishing = stream::iter(self.0.into_iter().map(|record| publish(client, record)))
+            .buffered(in_flight)
+            .collect::<Vec<Fate>>();
+        let fates = while_renewing(store, &claims, lease, publishing).await;
+
+        let mut tally = Tally::default();
+        let (mut published, mut failed, mut unharmed) = (Vec::new(), Vec::new(), Vec::new());
+        for fate in fates {
+            match fate {
+                Fate::Published(claim, lag) => {
+                    meter.published(lag);
+                    published.push(claim);
+                }
+                Fate::Failed(failure, error) => {
+                    tracing::warn!(id = failure.claim.id(), %error, "an outbox record failed");
+                    meter.failed();
+                    report(&error);
+                    failed.push(failure);
+                }
+                Fate::Unharmed(claim, error) => {
+                    tally.trouble.get_or_insert(error);
+                    unharmed.push(claim);
+                }
+            }
+        }
+        tally.published = published.len();
+        tally.failed = failed.len();
+        // Each is tried although another failed: what is known is written down.
+        let marks = [
+            mark(&published, store.mark_published(&published)).await,
+            mark(&failed, store.mark_failed(&failed)).await,
+        ];
+        for trouble in marks.into_iter().filter_map(Result::err) {
+            tally.trouble.get_or_insert(trouble);
+        }
+        give_back(store, &unharmed).await;
+        tally
+    }
+}
+
+async fn mark<T>(marked: &[T], work: impl Future<Output = Result<()>>) -> Result<()> {
+    if marked.is_empty() { Ok(()) } else { work.await }
+}
+
+async fn give_back(store: &dyn ErasedOutboxStore, claims: &[RecordClaim]) {
+    if claims.is_empty() {
+        return;
+    }
+    if let Err(error) = store.give_back(claims).await {
+        tracing::warn!(%error, "outbox records were not given back; their leases run out");
+    }
+}
+
+/// Does the work while the claims are renewed at a third of their lease.
+async fn while_renewing<T>(
+    store: &dyn ErasedOutboxStore,
+    claims: &[RecordClaim],
+    lease: Duration,
+    work: impl Future<Output = T>,
+) -> T {
+    let renewals = async || -> std::convert::Infallible {
+        let mut every = tokio::time::interval((lease / 3).max(Duration::from_millis(1)));
+        every.tick().await;
+        loop {
+            every.tick().await;
+            if let Err(error) = store.renew(claims, lease).await {
+                tracing::warn!(%error, "the claims on outbox records were not renewed");
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        done = work => done,
+        never = renewals() => match never {},
+    }
+}
+
+async fn publish(client: &Client, record: ClaimedRecord) -> Fate {
+    let (claim, attempts, content) = record.into_parts();
+    let sent = match content {
+        Ok(record) => {
+            let created_at = record.created_at();
+            send(client, record).await.map(|()| created_at)
+        }
+        Err(error) => Err(error),
+    };
+    match sent {
+        Ok(created_at) => {
+            let lag = client.clock().now().duration_since(created_at).unwrap_or_default();
+            Fate::Published(claim, lag)
+        }
+        Err(error) if is_its_own_fault(&error) => {
+            let retry_after = FIRST_RETRY.saturating_mul(1 << attempts.min(16)).min(LONGEST_RETRY);
+            Fate::Failed(FailedRecord::new(claim, error.to_string(), retry_after), error)
+        }
+        Err(error) => Fate::Unharmed(claim, error),
+    }
+}
+
+async fn send(client: &Client, record: OutboxRecord) -> Result<()> {
+    client.publish(Arc::new(record.into_outgoing()), Confirm::Awaited).await
+}
+
+/// Whether the record would fail the same way on a healthy broker and network.
+fn is_its_own_fault(error: &Error) -> bool {
+    // No wildcard: a new kind has to be decided here.
+    match error.kind() {
+        ErrorKind::Config
+        | ErrorKind::Conflict
+        | ErrorKind::Decode
+        | ErrorKind::Encode
+        | ErrorKind::Interceptor
+        | ErrorKind::NotFound
+        | ErrorKind::Refused
+        | ErrorKind::Rejected
+        | ErrorKind::TooLarge
+        | ErrorKind::Unroutable
+        | ErrorKind::Unsupported => true,
+        ErrorKind::Authentication
+        | ErrorKind::Blocked
+        | ErrorKind::Closed
+        | ErrorKind::Connect
+        | ErrorKind::Lost
+        | ErrorKind::Store
+        | ErrorKind::Timeout
+        | ErrorKind::Tls => false,
+    }
+}

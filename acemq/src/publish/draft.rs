@@ -1,0 +1,153 @@
+//! A message that is still being described.
+
+use std::{borrow::Cow, time::Duration};
+
+use crate::{
+    connection::Client,
+    envelope::{Envelope, HeaderValue, check_application_header, strip_reserved},
+    error::{Error, ErrorKind, Result},
+};
+
+/// The envelope of a message in the making, and the first mistake that was made with it.
+#[derive(Debug)]
+pub(super) struct Draft {
+    pub(super) envelope: Envelope,
+    problem: Option<Error>,
+}
+
+impl Draft {
+    /// An envelope by the rules of every publish: the type is the routing key unless named, the
+    /// origin this client's, first seen now.
+    pub(super) fn new(client: &Client, message_type: Option<&str>, routing_key: &str) -> Self {
+        let message_type = match message_type {
+            Some(message_type) => message_type,
+            None if routing_key.is_empty() => "message",
+            None => routing_key,
+        };
+        let envelope = Envelope::new(message_type)
+            .with_origin(client.origin())
+            .with_first_seen(client.clock().now());
+        Self { envelope, problem: None }
+    }
+
+    pub(super) fn change(mut self, change: impl FnOnce(Envelope) -> Envelope) -> Self {
+        self.envelope = change(self.envelope);
+        self
+    }
+
+    pub(super) fn header(mut self, name: Cow<'_, str>, value: HeaderValue) -> Self {
+        match check_application_header(&name) {
+            Ok(()) => {
+                self.envelope.headers.insert(name.into_owned(), value);
+            }
+            Err(error) => self.refuse(error),
+        }
+        self
+    }
+
+    pub(super) fn headers(mut self, headers: crate::envelope::Headers) -> Self {
+        self.envelope.headers.extend(strip_reserved(headers));
+        self
+    }
+
+    pub(super) fn version(mut self, version: u32) -> Self {
+        if version == 0 {
+            self.refuse(Error::new(ErrorKind::Encode, "set the version: it is at least 1"));
+        }
+        self.envelope.version = version;
+        self
+    }
+
+    pub(super) fn id(mut self, id: String) -> Self {
+        if id.is_empty() {
+            self.refuse(Error::new(
+                ErrorKind::Encode,
+                "set the message id: it is empty; leave it unset for a random one",
+            ));
+        }
+        self.change(|envelope| envelope.with_id(id))
+    }
+
+    pub(super) fn finish(self) -> Result<Envelope> {
+        self.problem.map_or(Ok(self.envelope), Err)
+    }
+
+    pub(super) fn refuse(&mut self, error: Error) {
+        self.problem.get_or_insert(error);
+    }
+}
+
+/// An expiration as AMQP carries it: whole milliseconds as text.
+pub(super) fn expiration(after: Duration) -> Result<String> {
+    let millis = after.as_millis();
+    if millis == 0 || millis > u128::from(u32::MAX) {
+        return Err(Error::new(
+            ErrorKind::Encode,
+            format!("set the expiration: {after:?} is not from 1 millisecond to about 49 days"),
+        ));
+    }
+    Ok(millis.to_string())
+}
+
+/// The options that every message in the making has, whatever becomes of it.
+macro_rules! draft_options {
+    () => {
+        /// The message id. Default: a random UUID. The idempotency key follows it.
+        pub fn id(mut self, id: impl Into<String>) -> Self {
+            self.draft = self.draft.id(id.into());
+            self
+        }
+
+        /// What the message belongs to. Default: its own id.
+        pub fn correlation_id(mut self, id: impl Into<String>) -> Self {
+            self.draft = self.draft.change(|envelope| envelope.with_correlation_id(id));
+            self
+        }
+
+        /// The id of the message that caused this one.
+        pub fn causation_id(mut self, id: impl Into<String>) -> Self {
+            self.draft = self.draft.change(|envelope| envelope.with_causation_id(id));
+            self
+        }
+
+        /// Caused by that message: carries its correlation on and names its id as the cause.
+        pub fn caused_by(self, cause: &$crate::Envelope) -> Self {
+            self.correlation_id(cause.correlation_id()).causation_id(cause.id())
+        }
+
+        /// The message type. Default: the publisher's, which is its routing key.
+        pub fn message_type(mut self, message_type: impl Into<String>) -> Self {
+            self.draft.envelope.message_type = message_type.into();
+            self
+        }
+
+        /// The schema version of the message type, from 1.
+        pub fn version(mut self, version: u32) -> Self {
+            self.draft = self.draft.version(version);
+            self
+        }
+
+        /// A claim header, which the library carries and does not read.
+        pub fn claim(mut self, claim: impl Into<String>) -> Self {
+            self.draft = self.draft.change(|envelope| envelope.with_claim(claim));
+            self
+        }
+
+        /// A header of the application's. A name that begins with `x-acemq-` is an error.
+        pub fn header(
+            mut self,
+            name: impl Into<String>,
+            value: impl Into<$crate::HeaderValue>,
+        ) -> Self {
+            self.draft = self.draft.header(name.into().into(), value.into());
+            self
+        }
+
+        /// A whole map of headers; reserved names in it are left out.
+        pub fn headers(mut self, headers: $crate::Headers) -> Self {
+            self.draft = self.draft.headers(headers);
+            self
+        }
+    };
+}
+pub(super) use draft_options;

@@ -1,0 +1,212 @@
+//! One message on its way out.
+
+use std::{fmt, future::IntoFuture, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use super::{
+    PublishContext, after_confirm, before_publish,
+    draft::{Draft, draft_options, expiration},
+    on_error,
+    publisher::Target,
+};
+use crate::{
+    connection::{Client, Confirm},
+    envelope,
+    error::{Error, ErrorKind, Result},
+    telemetry::PublishOutcome,
+    transport::{BoxFuture, Outgoing, Properties},
+};
+
+/// What is known about a message that was sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Receipt {
+    /// The message id.
+    pub message_id: String,
+    /// Whether the broker has confirmed the message; `false` only without confirms.
+    pub confirmed: bool,
+}
+
+/// How a message goes out.
+#[derive(Clone, Debug)]
+pub(super) struct SendOptions {
+    pub(super) persistent: bool,
+    pub(super) mandatory: bool,
+    pub(super) confirmed: bool,
+    pub(super) priority: Option<u8>,
+    pub(super) expiration: Option<String>,
+}
+
+impl SendOptions {
+    pub(super) fn new(confirmed: bool) -> Self {
+        Self { persistent: true, mandatory: true, confirmed, priority: None, expiration: None }
+    }
+}
+
+/// A message about to be sent, from [`Publisher::send`](super::Publisher::send). Awaiting it sends
+/// it.
+#[must_use = "a message is sent by awaiting it"]
+pub struct SendMessage<'a> {
+    client: &'a Client,
+    target: Arc<Target>,
+    content_type: String,
+    encode: BoxFuture<'a, Result<Bytes>>,
+    draft: Draft,
+    options: SendOptions,
+}
+
+impl<'a> SendMessage<'a> {
+    pub(super) fn new(
+        client: &'a Client,
+        target: Arc<Target>,
+        content_type: String,
+        encode: BoxFuture<'a, Result<Bytes>>,
+    ) -> Self {
+        let draft = target.draft(client);
+        let options = target.options.clone();
+        Self { client, target, content_type, encode, draft, options }
+    }
+
+    draft_options!();
+
+    /// Where an answer is expected, written as the property and as the header `acemq-reply-to`.
+    pub fn reply_to(mut self, address: impl Into<String>) -> Self {
+        self.draft.envelope.reply_to = Some(address.into());
+        self
+    }
+
+    /// The message does not survive a restart of the broker.
+    pub fn transient(mut self) -> Self {
+        self.options.persistent = false;
+        self
+    }
+
+    /// The message's priority, for queues that have priorities.
+    pub fn priority(mut self, priority: u8) -> Self {
+        self.options.priority = Some(priority);
+        self
+    }
+
+    /// How long the message may wait in a queue before it expires: from 1 millisecond on.
+    pub fn expiration(mut self, after: Duration) -> Self {
+        match expiration(after) {
+            Ok(text) => self.options.expiration = Some(text),
+            Err(error) => self.draft.refuse(error),
+        }
+        self
+    }
+
+    /// If the message reaches no queue, that is no error: it is gone.
+    pub fn allow_unroutable(mut self) -> Self {
+        self.options.mandatory = false;
+        self
+    }
+
+    /// Returns as soon as the message is handed over, without knowing whether it arrived.
+    pub fn without_confirm(mut self) -> Self {
+        self.options.confirmed = false;
+        self
+    }
+
+    async fn run(self) -> Result<Receipt> {
+        let started = Instant::now();
+        let (client, target) = (self.client, Arc::clone(&self.target));
+        let sent = self.send().await;
+        let outcome = match &sent {
+            Ok(receipt) if receipt.confirmed => PublishOutcome::Confirmed,
+            Ok(_) => PublishOutcome::Published,
+            Err(error) => PublishOutcome::of(error),
+        };
+        target.meter.record(outcome, started.elapsed());
+        if let Err(error) = &sent {
+            tracing::debug!(origin = client.origin(), %error, "a message was not sent");
+        }
+        sent
+    }
+
+    async fn send(self) -> Result<Receipt> {
+        let mut context = PublishContext {
+            exchange: self.target.exchange.clone(),
+            routing_key: self.target.routing_key.clone(),
+            envelope: self.draft.finish()?,
+        };
+        let interceptors = self.client.publish_interceptors();
+        before_publish(interceptors, &mut context)?;
+        let sent = async {
+            let body = self.encode.await?;
+            let message = compose(&context, self.content_type, body, &self.options);
+            let confirm =
+                if self.options.confirmed { Confirm::Awaited } else { Confirm::NotAwaited };
+            self.client.publish(Arc::new(message), confirm).await
+        }
+        .await;
+        match sent {
+            Ok(()) => {
+                let receipt = Receipt {
+                    message_id: context.envelope.id().to_owned(),
+                    confirmed: self.options.confirmed,
+                };
+                after_confirm(interceptors, &context, &receipt);
+                Ok(receipt)
+            }
+            Err(error) => {
+                on_error(interceptors, &context, &error);
+                Err(error)
+            }
+        }
+    }
+}
+
+fn compose(
+    context: &PublishContext,
+    content_type: String,
+    body: Bytes,
+    options: &SendOptions,
+) -> Outgoing {
+    let mut message = Outgoing::new(
+        (context.exchange.clone(), context.routing_key.clone()),
+        context.envelope.id().to_owned(),
+        content_type,
+        envelope::write(&context.envelope),
+        body,
+    );
+    message.mandatory = options.mandatory;
+    if !options.persistent {
+        message.properties.delivery_mode = Some(Properties::TRANSIENT);
+    }
+    message.properties.priority = options.priority;
+    message.properties.expiration.clone_from(&options.expiration);
+    message.properties.reply_to = context.envelope.reply_to().map(str::to_owned);
+    message
+}
+
+impl<'a> IntoFuture for SendMessage<'a> {
+    type Output = Result<Receipt>;
+    type IntoFuture = BoxFuture<'a, Result<Receipt>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.run())
+    }
+}
+
+impl fmt::Debug for SendMessage<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SendMessage")
+            .field("exchange", &self.target.exchange)
+            .field("routing_key", &self.target.routing_key)
+            .field("message_id", &self.draft.envelope.id())
+            .finish_non_exhaustive()
+    }
+}
+
+impl PublishOutcome {
+    fn of(error: &Error) -> Self {
+        match error.kind() {
+            ErrorKind::Unroutable => Self::Unroutable,
+            ErrorKind::Blocked if !error.may_have_been_published() => Self::Refused,
+            _ => Self::Failed,
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! What the library reports through the `metrics` facade: names, tags and outcomes as the whole
+//! family has them, so that one dashboard serves every language.
+//!
+//! Keys are made once per publisher and consumer, and looked up in the recorder of the moment:
+//! without a recorder a report costs next to nothing, and one that is installed late still sees
+//! everything from then on.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use metrics::{Key, Label, Level, Metadata, SharedString, Unit, with_recorder};
+
+const PUBLISH_DURATION: &str = "acemq.publish.duration";
+const PUBLISH_TOTAL: &str = "acemq.publish.total";
+const CONSUME_DURATION: &str = "acemq.consume.duration";
+const CONSUME_TOTAL: &str = "acemq.consume.total";
+const CONSUME_ATTEMPTS: &str = "acemq.consume.attempts";
+const CONSUME_IN_FLIGHT: &str = "acemq.consume.in.flight";
+const RETRIED_TOTAL: &str = "acemq.messages.retried.total";
+const DEAD_LETTERED_TOTAL: &str = "acemq.messages.dead.lettered.total";
+const SET_ASIDE_FAILED: &str = "acemq.messages.set.aside.failed";
+const RUNG_MISSING: &str = "acemq.retry.rung.missing";
+const OUTBOX_TOTAL: &str = "acemq.outbox.total";
+const OUTBOX_LAG: &str = "acemq.outbox.lag";
+
+static METADATA: Metadata<'static> = Metadata::new("acemq", Level::INFO, Some("acemq"));
+
+/// Message types come from whoever publishes; beyond this many per consumer they share a series.
+const MAX_MESSAGE_TYPES: usize = 100;
+
+/// Describes every metric to the installed recorder, with its unit. Call it once, after
+/// installing the recorder.
+pub fn describe_metrics() {
+    let counters = [
+        (PUBLISH_TOTAL, "messages sent, by outcome"),
+        (CONSUME_TOTAL, "deliveries settled, by outcome"),
+        (RETRIED_TOTAL, "messages sent on to their next attempt"),
+        (DEAD_LETTERED_TOTAL, "messages set aside in a dead-letter or parking queue"),
+        (SET_ASIDE_FAILED, "copies to a dead-letter or parking queue that did not land"),
+        (RUNG_MISSING, "retries that found their waiting queue missing"),
+        (OUTBOX_TOTAL, "outbox records published or failed"),
+    ];
+    let seconds = [
+        (PUBLISH_DURATION, "time from the call of send to the broker's verdict"),
+        (CONSUME_DURATION, "time from delivery to settlement"),
+        (OUTBOX_LAG, "time from the making of an outbox record to its confirm"),
+    ];
+    with_recorder(|recorder| {
+        for (name, text) in counters {
+            recorder.describe_counter(name.into(), Some(Unit::Count), text.into());
+        }
+        for (name, text) in seconds {
+            recorder.describe_histogram(name.into(), Some(Unit::Seconds), text.into());
+        }
+        recorder.describe_histogram(
+            CONSUME_ATTEMPTS.into(),
+            Some(Unit::Count),
+            "the attempt a delivery was".into(),
+        );
+        recorder.describe_gauge(
+            CONSUME_IN_FLIGHT.into(),
+            Some(Unit::Count),
+            "deliveries taken and not yet settled".into(),
+        );
+    });
+}
+
+/// What became of a publish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PublishOutcome {
+    Confirmed,
+    Published,
+    Unroutable,
+    Failed,
+    Refused,
+}
+
+impl PublishOutcome {
+    const ALL: [(Self, &'static str); 5] = [
+        (Self::Confirmed, "confirmed"),
+        (Self::Published, "published"),
+        (Self::Unroutable, "unroutable"),
+        (Self::Failed, "failed"),
+        (Self::Refused, "refused"),
+    ];
+}
+
+/// What became of a delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ConsumeOutcome {
+    Acked,
+    Retried,
+    Rejected,
+    DeadLettered,
+    Parked,
+    InProgress,
+    Failed,
+}
+
+impl ConsumeOutcome {
+    const ALL: [(Self, &'static str); 7] = [
+        (Self::Acked, "acked"),
+        (Self::Retried, "retried"),
+        (Self::Rejected, "rejected"),
+        (Self::DeadLettered, "dead_lettered"),
+        (Self::Parked, "parked"),
+        (Self::InProgress, "in_progress"),
+        (Self::Failed, "failed"),
+    ];
+}
+
+/// A counter and a timer for one outcome.
+#[derive(Clone, Debug)]
+struct OutcomeKeys {
+    total: Key,
+    duration: Key,
+}
+
+impl OutcomeKeys {
+    fn new(
+        (total, duration): (&'static str, &'static str),
+        labels: &[Label],
+        outcome: &'static str,
+    ) -> Self {
+        let mut labels = labels.to_vec();
+        labels.push(Label::from_static_parts("outcome", outcome));
+        Self {
+            total: Key::from_parts(total, labels.clone()),
+            duration: Key::from_parts(duration, labels),
+        }
+    }
+
+    fn record(&self, took: Duration) {
+        count(&self.total);
+        observe(&self.duration, took.as_secs_f64());
+    }
+}
+
+/// Reports the publishes to one target.
+#[derive(Clone, Debug)]
+pub(crate) struct PublishMeter(std::sync::Arc<[OutcomeKeys; 5]>);
+
+impl PublishMeter {
+    pub(crate) fn new(
+        exchange: &str,
+        routing_key: &str,
+        message_type: &str,
+        transport: &'static str,
+    ) -> Self {
+        let labels = [
+            label("exchange", exchange),
+            label("routing.key", routing_key),
+            label("message.type", message_type),
+            Label::from_static_parts("transport", transport),
+        ];
+        let names = (PUBLISH_TOTAL, PUBLISH_DURATION);
+        Self(std::sync::Arc::new(
+            PublishOutcome::ALL.map(|(_, outcome)| OutcomeKeys::new(names, &labels, outcome)),
+        ))
+    }
+
+    pub(crate) fn record(&self, outcome: PublishOutcome, took: Duration) {
+        self.0[outcome as usize].record(took);
+    }
+}
+
+/// Reports the deliveries of one consumer.
+#[derive(Debug)]
+pub(crate) struct ConsumeMeter {
+    queue: SharedString,
+    transport: &'static str,
+    by_type: Mutex<HashMap<String, std::sync::Arc<[OutcomeKeys; 7]>>>,
+    attempts: Key,
+    in_flight: Key,
+    retried: Key,
+    dead_lettered: Key,
+    parked: Key,
+}
+
+impl ConsumeMeter {
+    pub(crate) fn new(queue: &str, transport: &'static str) -> Self {
+        let queue = shared(queue);
+        let of_queue = Label::new("queue", queue.clone());
+        let set_aside = |outcome| {
+            Key::from_parts(
+                DEAD_LETTERED_TOTAL,
+                vec![of_queue.clone(), Label::from_static_parts("outcome", outcome)],
+            )
+        };
+        Self {
+            transport,
+            by_type: Mutex::default(),
+            attempts: Key::from_parts(CONSUME_ATTEMPTS, vec![of_queue.clone()]),
+            in_flight: Key::from_parts(CONSUME_IN_FLIGHT, vec![of_queue.clone()]),
+            retried: Key::from_parts(RETRIED_TOTAL, vec![of_queue.clone()]),
+            dead_lettered: set_aside("dead_lettered"),
+            parked: set_aside("parked"),
+            queue,
+        }
+    }
+
+    pub(crate) fn taken(&self, attempt: u32) {
+        observe(&self.attempts, f64::from(attempt));
+        with_recorder(|recorder| {
+            recorder.register_gauge(&self.in_flight, &METADATA).increment(1.0)
+        });
+    }
+
+    pub(crate) fn settled(&self, message_type: &str, outcome: ConsumeOutcome, took: Duration) {
+        self.keys(message_type)[outcome as usize].record(took);
+        match outcome {
+            ConsumeOutcome::Retried => count(&self.retried),
+            ConsumeOutcome::DeadLettered | ConsumeOutcome::Rejected => count(&self.dead_lettered),
+            ConsumeOutcome::Parked => count(&self.parked),
+            ConsumeOutcome::Acked | ConsumeOutcome::InProgress | ConsumeOutcome::Failed => {}
+        }
+    }
+
+    pub(crate) fn let_go(&self) {
+        with_recorder(|recorder| {
+            recorder.register_gauge(&self.in_flight, &METADATA).decrement(1.0)
+        });
+    }
+
+    pub(crate) fn set_aside_failed(&self, target: &str) {
+        self.count_rare(SET_ASIDE_FAILED, "target", target);
+    }
+
+    pub(crate) fn rung_missing(&self, rung: &str) {
+        self.count_rare(RUNG_MISSING, "rung", rung);
+    }
+
+    fn count_rare(&self, name: &'static str, label_name: &'static str, value: &str) {
+        let labels = vec![Label::new("queue", self.queue.clone()), label(label_name, value)];
+        count(&Key::from_parts(name, labels));
+    }
+
+    fn keys(&self, message_type: &str) -> std::sync::Arc<[OutcomeKeys; 7]> {
+        let mut by_type = self.by_type.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(keys) = by_type.get(message_type) {
+            return std::sync::Arc::clone(keys);
+        }
+        let message_type = if by_type.len() < MAX_MESSAGE_TYPES { message_type } else { "other" };
+        let labels = [
+            Label::new("queue", self.queue.clone()),
+            label("message.type", message_type),
+            Label::from_static_parts("transport", self.transport),
+        ];
+        let names = (CONSUME_TOTAL, CONSUME_DURATION);
+        let keys = std::sync::Arc::new(
+            ConsumeOutcome::ALL.map(|(_, outcome)| OutcomeKeys::new(names, &labels, outcome)),
+        );
+        by_type.insert(message_type.to_owned(), std::sync::Arc::clone(&keys));
+        keys
+    }
+}
+
+/// Reports the records of one relay.
+#[derive(Debug)]
+pub(crate) struct OutboxMeter {
+    published: Key,
+    failed: Key,
+    lag: Key,
+}
+
+impl OutboxMeter {
+    pub(crate) fn new() -> Self {
+        let total = |outcome| {
+            Key::from_parts(OUTBOX_TOTAL, vec![Label::from_static_parts("outcome", outcome)])
+        };
+        Self {
+            published: total("published"),
+            failed: total("failed"),
+            lag: Key::from_name(OUTBOX_LAG),
+        }
+    }
+
+    pub(crate) fn published(&self, lag: Duration) {
+        count(&self.published);
+        observe(&self.lag, lag.as_secs_f64());
+    }
+
+    pub(crate) fn failed(&self) {
+        count(&self.failed);
+    }
+}
+
+fn count(key: &Key) {
+    with_recorder(|recorder| recorder.register_counter(key, &METADATA).increment(1));
+}
+
+fn observe(key: &Key, value: f64) {
+    with_recorder(|recorder| recorder.register_histogram(key, &METADATA).record(value));
+}
+
+fn label(name: &'static str, value: &str) -> Label {
+    Label::new(name, shared(value))
+}
+
+fn shared(text: &str) -> SharedString {
+    SharedString::from_shared(std::sync::Arc::from(text))
+}

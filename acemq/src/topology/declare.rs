@@ -1,0 +1,168 @@
+//! Declaring, asking and deleting on a client.
+
+use super::{
+    DEAD_LETTER_EXCHANGE, Exchange, Queue, RETRY_EXCHANGE, Topology, dead_letter_queue,
+    parking_queue,
+};
+use crate::{
+    connection::Client,
+    envelope::Headers,
+    error::{Error, ErrorKind, Result},
+    retry::RetryPolicy,
+    transport::{BindingSpec, Link, QueueInfo},
+};
+
+impl Client {
+    /// Declares exchanges, queues and bindings, in this order; what exists in the same form stays
+    /// as it is. Each declaration has a channel of its own, so that a refused one harms nobody.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`] for what exists in another form, naming the argument and both
+    /// values ([`Error::conflict`]); [`ErrorKind::NotFound`] for a binding to what does not
+    /// exist; [`ErrorKind::Refused`] without the permission.
+    ///
+    /// # Cancellation
+    /// Dropping the future leaves what was declared so far.
+    pub async fn declare(&self, topology: &Topology) -> Result<()> {
+        let link = self.consuming_link().await?;
+        for exchange in &topology.exchanges {
+            link.declare_exchange(&exchange.0).await?;
+        }
+        for queue in &topology.queues {
+            declare_queue(self, &*link, queue).await?;
+        }
+        for binding in &topology.bindings {
+            link.bind_queue(binding).await?;
+            self.own_binding(binding);
+        }
+        Ok(())
+    }
+
+    /// Declares one queue and says its name and what is in it. A queue without a name gets one
+    /// from the broker.
+    ///
+    /// # Errors
+    /// As [`declare`](Self::declare).
+    pub async fn declare_queue(&self, queue: &Queue) -> Result<QueueInfo> {
+        let link = self.consuming_link().await?;
+        declare_queue(self, &*link, queue).await
+    }
+
+    /// What the broker says about a queue; `None` where there is none.
+    ///
+    /// # Errors
+    /// What the connection meets.
+    pub async fn inspect_queue(&self, queue: &str) -> Result<Option<QueueInfo>> {
+        self.consuming_link().await?.inspect_queue(queue).await
+    }
+
+    /// Removes a binding; one that does not exist is no error.
+    ///
+    /// # Errors
+    /// What the connection meets.
+    pub async fn unbind(&self, queue: &str, exchange: &str, routing_key: &str) -> Result<()> {
+        let binding = binding(queue, exchange, routing_key);
+        self.disown_binding(&binding);
+        self.consuming_link().await?.unbind_queue(&binding).await
+    }
+
+    /// Deletes a queue with its messages; one that does not exist is no error.
+    ///
+    /// # Errors
+    /// What the connection meets.
+    pub async fn delete_queue(&self, queue: &str) -> Result<()> {
+        self.disown_queue(queue);
+        self.consuming_link().await?.delete_queue(queue).await
+    }
+
+    /// Deletes an exchange; one that does not exist is no error.
+    ///
+    /// # Errors
+    /// What the connection meets.
+    pub async fn delete_exchange(&self, exchange: &str) -> Result<()> {
+        self.consuming_link().await?.delete_exchange(exchange).await
+    }
+
+    /// Removes the messages that are ready in a queue and says how many there were.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] for a queue that does not exist.
+    pub async fn purge_queue(&self, queue: &str) -> Result<u64> {
+        self.consuming_link().await?.purge_queue(queue).await
+    }
+}
+
+async fn declare_queue(client: &Client, link: &dyn Link, queue: &Queue) -> Result<QueueInfo> {
+    let mut spec = queue.spec.clone();
+    if queue.dead_letters {
+        if spec.name.is_empty() {
+            return Err(Error::new(
+                ErrorKind::Config,
+                "declare a queue with dead letters: it needs a name of its own",
+            ));
+        }
+        if spec.arguments.contains_key("x-dead-letter-exchange") {
+            return Err(Error::new(
+                ErrorKind::Config,
+                format!(
+                    "declare queue \"{}\": it has both `dead_letters()` and a dead-letter \
+                     exchange of its own; choose one",
+                    spec.name
+                ),
+            )
+            .with_queue(&*spec.name));
+        }
+        declare_set_aside(link, &spec.name).await?;
+        spec.arguments.insert("x-dead-letter-exchange".to_owned(), DEAD_LETTER_EXCHANGE.into());
+        spec.arguments
+            .insert("x-dead-letter-routing-key".to_owned(), dead_letter_queue(&spec.name).into());
+    }
+    let info = link.declare_queue(&spec).await?;
+    if spec.exclusive {
+        spec.name.clone_from(&info.name);
+        client.own_queue(spec);
+    }
+    Ok(info)
+}
+
+/// Declares what every consumer needs beside its queue: where failed messages go, and where they
+/// wait. The same objects, argument for argument, in every library of the family.
+pub(crate) async fn declare_for_consumer(
+    link: &dyn Link,
+    queue: &str,
+    policy: &RetryPolicy,
+) -> Result<()> {
+    declare_set_aside(link, queue).await?;
+    link.declare_exchange(&Exchange::direct(RETRY_EXCHANGE).0).await?;
+    let rungs = policy.rungs(queue);
+    for rung in &rungs {
+        let waiting = Queue::new(&*rung.name)
+            .classic()
+            .message_ttl(rung.wait)
+            .argument("x-dead-letter-exchange", RETRY_EXCHANGE)
+            .argument("x-dead-letter-routing-key", queue);
+        link.declare_queue(&waiting.spec).await?;
+    }
+    if !rungs.is_empty() {
+        link.bind_queue(&binding(queue, RETRY_EXCHANGE, queue)).await?;
+    }
+    Ok(())
+}
+
+async fn declare_set_aside(link: &dyn Link, queue: &str) -> Result<()> {
+    link.declare_exchange(&Exchange::direct(DEAD_LETTER_EXCHANGE).0).await?;
+    for name in [dead_letter_queue(queue), parking_queue(queue)] {
+        link.declare_queue(&Queue::new(&*name).classic().spec).await?;
+        link.bind_queue(&binding(&name, DEAD_LETTER_EXCHANGE, &name)).await?;
+    }
+    Ok(())
+}
+
+fn binding(queue: &str, exchange: &str, routing_key: &str) -> BindingSpec {
+    BindingSpec {
+        queue: queue.to_owned(),
+        exchange: exchange.to_owned(),
+        routing_key: routing_key.to_owned(),
+        arguments: Headers::new(),
+    }
+}

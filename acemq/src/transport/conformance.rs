@@ -1,1 +1,0 @@
-//! Being written: one suite for every transport.
