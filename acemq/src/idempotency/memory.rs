@@ -265,23 +265,23 @@ impl Keys {
 }
 
 fn check_key(key: &str) -> Result<()> {
-    if key.is_empty() {
-        return Err(Error::new(
-            ErrorKind::Config,
-            "claim an idempotency key: the key is empty; give every message an id",
-        ));
-    }
-    if key.len() > MAX_KEY {
-        return Err(Error::new(
-            ErrorKind::TooLarge,
-            format!(
-                "claim an idempotency key: it has {} bytes, and at most {MAX_KEY} fit; use a \
-                 shorter key or a hash of it",
-                key.len()
-            ),
-        ));
-    }
-    Ok(())
+    let (kind, fault) = if key.is_empty() {
+        (ErrorKind::Config, "it is empty; give every message an id".to_owned())
+    } else if key.len() > MAX_KEY {
+        let fault = format!(
+            "it has {} bytes, and at most {MAX_KEY} fit; use a shorter key or a hash of it",
+            key.len()
+        );
+        (ErrorKind::TooLarge, fault)
+    } else if key.contains('\0') {
+        (
+            ErrorKind::Encode,
+            "it holds U+0000, which no text column can; use a hash of it".to_owned(),
+        )
+    } else {
+        return Ok(());
+    };
+    Err(Error::new(kind, format!("use an idempotency key: {fault}")))
 }
 
 #[cfg(test)]

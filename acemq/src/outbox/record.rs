@@ -35,7 +35,7 @@ pub struct OutboxRecord {
     created_at: SystemTime,
 }
 
-/// A row of the outbox table as text, for [`OutboxRecord::from_stored`].
+/// A row of the outbox table, for [`OutboxRecord::from_stored`].
 #[derive(Clone, Debug)]
 #[expect(clippy::exhaustive_structs, reason = "the columns of the family's table")]
 pub struct StoredRecord {
@@ -45,7 +45,7 @@ pub struct StoredRecord {
     pub exchange_name: String,
     /// `routing_key`.
     pub routing_key: String,
-    /// `body`, as text or base64.
+    /// `body`, decoded where `body_encoding` says base64.
     pub body: Vec<u8>,
     /// `content_type`.
     pub content_type: String,
@@ -71,7 +71,7 @@ impl OutboxRecord {
     ///
     /// # Errors
     /// [`ErrorKind::TooLarge`] for an id over 64 bytes or a name over 255;
-    /// [`ErrorKind::Encode`] for an empty id, a reply address, or a header that JSON cannot say
+    /// [`ErrorKind::Encode`] for an empty id, U+0000 in a name, a reply address, or a header that JSON cannot say
     /// (bytes, timestamps, decimals, numbers that are not finite), naming it.
     pub fn new(
         exchange: impl Into<String>,
@@ -122,6 +122,15 @@ impl OutboxRecord {
                     ),
                 )
                 .with_message_id(&record.id));
+            }
+            if value.contains('\0') {
+                return Err(Error::new(
+                    ErrorKind::Encode,
+                    format!(
+                        "make outbox record {:?}: the {what} holds U+0000, which no text column can",
+                        record.id
+                    ),
+                ));
             }
         }
         json::check(&record.headers).map_err(|error| error.with_message_id(&record.id))?;

@@ -89,7 +89,9 @@ pub struct FailedRecord {
 }
 
 impl FailedRecord {
-    pub(crate) fn new(claim: RecordClaim, reason: String, retry_after: Duration) -> Self {
+    /// A failure as the relay reports it; `retry_after` is zero for "at once".
+    #[must_use]
+    pub fn new(claim: RecordClaim, reason: String, retry_after: Duration) -> Self {
         Self { claim, reason, retry_after }
     }
 }

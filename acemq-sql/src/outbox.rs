@@ -1,0 +1,304 @@
+//! The outbox table, and the way in for the application.
+
+mod store;
+
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
+
+use acemq::{Error, ErrorKind, OutboxRecord, OutboxSignal, Result};
+use sqlx::{Pool, Transaction};
+
+use crate::{
+    body,
+    database::{Insert, OutboxSql, SqlDatabase, Statement, failed},
+    name::HolderName,
+    table::{self, Table},
+};
+
+const DEFAULT_TABLE: &str = "acemq_outbox";
+const DEFAULT_MAX_ATTEMPTS: u32 = 10;
+/// How many rows one insert has: their values stay far below what a statement may have.
+const ROWS_A_STATEMENT: usize = 1_000;
+
+/// An outbox in a table of the application's database.
+///
+/// [`add`](Self::add) writes into the caller's transaction, and what it writes commits or rolls
+/// back with it. The relay uses the pool. The table is the family's, and may be one that Rails
+/// made: its columns are looked at on first use, and a table of another shape is refused.
+///
+/// Cheap to clone. Clones share the pool and wake one relay; each claims under a name of its own.
+///
+/// ```
+/// # #[cfg(feature = "sqlite")]
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use acemq::{Envelope, OutboxRecord, OutboxStore};
+/// use acemq_sql::SqliteOutbox;
+///
+/// # let pool = sqlx::sqlite::SqlitePoolOptions::new().max_connections(1).connect("sqlite::memory:").await?;
+/// let outbox = SqliteOutbox::new(pool.clone());
+/// outbox.create_table_if_absent().await?;     // in production, a migration does this
+///
+/// let envelope = Envelope::new("order.placed");
+/// let record = OutboxRecord::new("orders", "order.placed", "text/plain", "o-1", &envelope)?;
+/// let mut transaction = pool.begin().await?;
+/// // … the application's own writes …
+/// outbox.add(&mut transaction, &record).await?;
+/// transaction.commit().await?;
+/// outbox.wake();                              // optional: the relay looks by itself
+/// assert_eq!(outbox.pending_count().await?, 1);
+/// # Ok(()) }
+/// # #[cfg(not(feature = "sqlite"))] fn main() {}
+/// ```
+pub struct SqlOutbox<DB: SqlDatabase> {
+    pool: Pool<DB>,
+    table: Table,
+    max_attempts: u32,
+    name: HolderName,
+    signal: OutboxSignal,
+    /// The statements, once the table has been looked at.
+    sql: Arc<OnceLock<Arc<OutboxSql>>>,
+}
+
+/// The insert of one record, for a database client other than `sqlx`. All values are text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RecordStatement {
+    /// The SQL, with one numbered placeholder a value.
+    pub sql: String,
+    /// The values in the placeholders' order.
+    pub values: Vec<String>,
+}
+
+impl<DB: SqlDatabase> SqlOutbox<DB> {
+    /// An outbox in table `acemq_outbox`. The pool is for the relay: adding uses the caller's
+    /// transaction.
+    #[must_use]
+    pub fn new(pool: Pool<DB>) -> Self {
+        Self {
+            pool,
+            table: Table::new(DEFAULT_TABLE),
+            max_attempts: DEFAULT_MAX_ATTEMPTS,
+            name: HolderName::new(),
+            signal: OutboxSignal::new(),
+            sql: Arc::default(),
+        }
+    }
+
+    /// Another table, exactly as written; `acemq_outbox` unless set.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for a name that is not a plain identifier of at most 50 characters.
+    pub fn table(mut self, name: &str) -> Result<Self> {
+        self.table.set_name(name)?;
+        self.sql = Arc::default();
+        Ok(self)
+    }
+
+    /// The schema the table is in (on SQLite: the attached database); unless set, the
+    /// connection's own.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for a name that is not a plain identifier of at most 50 characters.
+    pub fn schema(mut self, name: &str) -> Result<Self> {
+        self.table.set_schema(name)?;
+        self.sql = Arc::default();
+        Ok(self)
+    }
+
+    /// How many failures a record may have before it is left for somebody to look at, at least
+    /// one; 10 unless set. The table's second index leaves out exhausted records up to this
+    /// number, so set it before the table is made.
+    #[must_use]
+    pub fn max_attempts(mut self, max_attempts: u32) -> Self {
+        self.max_attempts = max_attempts.max(1);
+        self.sql = Arc::default();
+        self
+    }
+
+    /// Adds a record in the caller's transaction: it goes out if and when that commits. A record
+    /// whose id is in the table already changes nothing, and the transaction stays usable.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Store`] where the database fails; [`ErrorKind::NotFound`] and
+    /// [`ErrorKind::Config`] where the table is missing or has another shape.
+    ///
+    /// # Cancel safety
+    /// Dropped on the way, it may or may not have added the record: roll back, or add it again.
+    pub async fn add(
+        &self,
+        transaction: &mut Transaction<'_, DB>,
+        record: &OutboxRecord,
+    ) -> Result<()> {
+        self.insert(&mut *transaction, std::slice::from_ref(record)).await
+    }
+
+    /// Adds records in the caller's transaction, as [`add`](Self::add) does, in one statement for
+    /// every thousand.
+    ///
+    /// # Errors
+    /// Those of [`add`](Self::add).
+    pub async fn add_all(
+        &self,
+        transaction: &mut Transaction<'_, DB>,
+        records: &[OutboxRecord],
+    ) -> Result<()> {
+        self.insert(&mut *transaction, records).await
+    }
+
+    /// Adds a record on a connection whose transaction was opened by other means, such as an
+    /// own `BEGIN`. The database is asked whether there is one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] where no transaction is open: the record would not commit with
+    /// anything. Otherwise those of [`add`](Self::add).
+    pub async fn add_on_connection(
+        &self,
+        connection: &mut DB::Connection,
+        record: &OutboxRecord,
+    ) -> Result<()> {
+        let open = DB::in_transaction(&mut *connection).await.map_err(failed(|| {
+            format!("add record {} to the outbox: ask for the open transaction", record.id())
+        }))?;
+        if !open {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                format!(
+                    "add record {} to the outbox: the connection has no open transaction, so the \
+                     record would commit by itself; begin one first",
+                    record.id()
+                ),
+            ));
+        }
+        self.insert(connection, std::slice::from_ref(record)).await
+    }
+
+    /// The insert of a record as SQL and values, for Diesel and others: run it in the transaction
+    /// of the application's work. The relay is told to look for the record soon.
+    ///
+    /// # Errors
+    /// Those of [`add`](Self::add): the table is looked at on first use, over the pool.
+    pub async fn statement(&self, record: &OutboxRecord) -> Result<RecordStatement> {
+        let sql = match self.sql.get() {
+            Some(sql) => Arc::clone(sql),
+            None => self.sql_from(&mut *self.connection("look at the table").await?).await?,
+        };
+        self.signal.arm(record.id());
+        Ok(RecordStatement { sql: sql.insert.one.to_string(), values: values::<DB>(record).into() })
+    }
+
+    /// Says that a transaction with records has committed: the relay looks at once. Without it,
+    /// the relay looks at short, growing intervals after an [`add`](Self::add).
+    pub fn wake(&self) {
+        self.signal.wake();
+    }
+
+    /// The statements that make the table and its indexes, for a migration.
+    #[must_use]
+    pub fn schema_statements(&self) -> Vec<String> {
+        DB::outbox_schema(&self.table, self.max_attempts)
+    }
+
+    /// Makes the table if it is not there, for development and tests.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Store`] where the database refuses.
+    pub async fn create_table_if_absent(&self) -> Result<()> {
+        let mut connection = self.connection("create the table").await?;
+        for statement in self.schema_statements() {
+            let statement = Statement::new(&statement.into()).planned_each_time();
+            DB::run(&mut connection, statement)
+                .await
+                .map_err(failed(|| self.doing("create the table")))?;
+        }
+        Ok(())
+    }
+
+    async fn insert(
+        &self,
+        connection: &mut DB::Connection,
+        records: &[OutboxRecord],
+    ) -> Result<()> {
+        let sql = self.sql_from(&mut *connection).await?;
+        for chunk in records.chunks(ROWS_A_STATEMENT) {
+            let mut statement = if chunk.len() == 1 {
+                Statement::new(&sql.insert.one)
+            } else {
+                Statement::new(&sql.insert.rows(chunk.len())).planned_each_time()
+            };
+            for value in chunk.iter().flat_map(values::<DB>) {
+                statement = statement.text(value);
+            }
+            DB::run(&mut *connection, statement).await.map_err(failed(|| match chunk {
+                [record] => self.doing(&format!("add record {}", record.id())),
+                _ => self.doing(&format!("add {} records", chunk.len())),
+            }))?;
+        }
+        for record in records {
+            self.signal.arm(record.id());
+        }
+        Ok(())
+    }
+
+    async fn connection(&self, doing: &str) -> Result<sqlx::pool::PoolConnection<DB>> {
+        self.pool.acquire().await.map_err(failed(|| self.doing(doing)))
+    }
+
+    /// The statements for this table, which is looked at once.
+    async fn sql_from(&self, connection: &mut DB::Connection) -> Result<Arc<OutboxSql>> {
+        if let Some(sql) = self.sql.get() {
+            return Ok(Arc::clone(sql));
+        }
+        let columns = DB::columns(connection, &self.table)
+            .await
+            .map_err(failed(|| self.doing("look at the table")))?;
+        let times = table::OUTBOX.check(&self.table, &columns, &self.schema_statements())?;
+        let sql = DB::outbox_sql(&self.table, times, self.max_attempts);
+        Ok(Arc::clone(self.sql.get_or_init(|| Arc::new(sql))))
+    }
+
+    fn doing(&self, what: &str) -> String {
+        format!("{what} in outbox {}", self.table.quoted())
+    }
+}
+
+/// A record as the columns hold it, in the insert's order.
+fn values<DB: SqlDatabase>(record: &OutboxRecord) -> [String; Insert::VALUES] {
+    let (body, encoding) = body::write(record.body());
+    [
+        record.id().to_owned(),
+        record.exchange().to_owned(),
+        record.routing_key().to_owned(),
+        body,
+        encoding.to_owned(),
+        record.content_type().to_owned(),
+        record.headers_json(),
+        DB::time(record.created_at()),
+    ]
+}
+
+impl<DB: SqlDatabase> Clone for SqlOutbox<DB> {
+    fn clone(&self) -> Self {
+        Self {
+            pool: self.pool.clone(),
+            table: self.table.clone(),
+            max_attempts: self.max_attempts,
+            // Two relays on two clones are two relays.
+            name: HolderName::new(),
+            signal: self.signal.clone(),
+            sql: Arc::clone(&self.sql),
+        }
+    }
+}
+
+impl<DB: SqlDatabase> fmt::Debug for SqlOutbox<DB> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqlOutbox")
+            .field("database", &DB::NAME)
+            .field("table", &self.table.quoted())
+            .field("max_attempts", &self.max_attempts)
+            .field("name", &self.name.as_str())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,264 @@
+//! The relay's side of the outbox.
+//!
+//! Every change is one statement of its own, so that a dropped future leaves no transaction open.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, SystemTime},
+};
+
+use acemq::{
+    ClaimedRecord, Error, ErrorKind, FailedRecord, OutboxRecord, OutboxSignal, OutboxStore,
+    RecordClaim, Result, StoredRecord, StuckRecord,
+};
+use serde_json::json;
+
+use super::SqlOutbox;
+use crate::{
+    body,
+    database::{SqlDatabase, Statement, failed},
+    name::HolderName,
+    time::micros,
+};
+
+/// The longest `last_error`; the column is that wide.
+const MAX_REASON_CHARS: usize = 1_000;
+/// How many rows one purging statement removes: it holds its locks briefly.
+const PURGED_A_STATEMENT: u32 = 1_000;
+
+impl<DB: SqlDatabase> OutboxStore for SqlOutbox<DB> {
+    async fn claim_batch(&self, size: usize, lease: Duration) -> Result<Vec<ClaimedRecord>> {
+        let doing = || self.doing("claim records");
+        let mut connection = self.connection("claim records").await?;
+        let sql = self.sql_from(&mut connection).await?;
+        if let Some(peek) = &sql.peek {
+            let found = DB::fetch(&mut connection, Statement::new(peek)).await;
+            if found.map_err(failed(doing))?.is_empty() {
+                return Ok(Vec::new());
+            }
+        }
+        let token = self.name.token();
+        let claim = Statement::new(&sql.claim)
+            .planned_each_time()
+            .integer(i64::try_from(size).unwrap_or(i64::MAX))
+            .text(token.as_str())
+            .integer(micros(lease));
+        let rows = DB::fetch(&mut connection, claim).await.map_err(failed(doing))?;
+        let mut claimed: Vec<_> = rows.iter().map(|row| read::<DB>(row, &token)).collect();
+        claimed.sort_by(|(a, first), (b, second)| {
+            (a, first.claim().id()).cmp(&(b, second.claim().id()))
+        });
+        Ok(claimed.into_iter().map(|(_, record)| record).collect())
+    }
+
+    async fn mark_published(&self, claims: &[RecordClaim]) -> Result<()> {
+        if claims.is_empty() {
+            return Ok(());
+        }
+        let mut connection = self.connection("mark records published").await?;
+        let sql = self.sql_from(&mut connection).await?;
+        let ids = claims.iter().map(|claim| claim.id().to_owned()).collect();
+        DB::run(&mut connection, Statement::new(&sql.publish).planned_each_time().list(ids))
+            .await
+            .map_err(failed(|| self.doing("mark records published")))?;
+        Ok(())
+    }
+
+    async fn mark_failed(&self, failures: &[FailedRecord]) -> Result<()> {
+        if failures.is_empty() {
+            return Ok(());
+        }
+        let mut connection = self.connection("mark records failed").await?;
+        let sql = self.sql_from(&mut connection).await?;
+        let list: Vec<_> = failures
+            .iter()
+            .map(|failure| {
+                json!({
+                    "id": failure.claim.id(),
+                    "token": failure.claim.token(),
+                    "reason": reason(&failure.reason),
+                    "wait": micros(failure.retry_after),
+                })
+            })
+            .collect();
+        let list = serde_json::Value::from(list).to_string();
+        let marked =
+            DB::run(&mut connection, Statement::new(&sql.fail).planned_each_time().text(list))
+                .await
+                .map_err(failed(|| self.doing("mark records failed")))?;
+        self.say_what_was_lost("mark records failed", failures.len(), marked);
+        Ok(())
+    }
+
+    async fn give_back(&self, claims: &[RecordClaim]) -> Result<()> {
+        if claims.is_empty() {
+            return Ok(());
+        }
+        let mut connection = self.connection("give records back").await?;
+        let sql = self.sql_from(&mut connection).await?;
+        for (token, ids) in by_token(claims) {
+            DB::run(
+                &mut connection,
+                Statement::new(&sql.give_back).planned_each_time().list(ids).text(token),
+            )
+            .await
+            .map_err(failed(|| self.doing("give records back")))?;
+        }
+        Ok(())
+    }
+
+    async fn renew(&self, claims: &[RecordClaim], lease: Duration) -> Result<()> {
+        if claims.is_empty() {
+            return Ok(());
+        }
+        let mut connection = self.connection("renew claims").await?;
+        let sql = self.sql_from(&mut connection).await?;
+        let mut renewed = 0;
+        for (token, ids) in by_token(claims) {
+            let renew = Statement::new(&sql.renew).planned_each_time().list(ids).text(token);
+            renewed += DB::run(&mut connection, renew.integer(micros(lease)))
+                .await
+                .map_err(failed(|| self.doing("renew claims")))?;
+        }
+        self.say_what_was_lost("renew claims", claims.len(), renewed);
+        Ok(())
+    }
+
+    async fn pending_count(&self) -> Result<u64> {
+        let mut connection = self.connection("count the pending records").await?;
+        let sql = self.sql_from(&mut connection).await?;
+        let rows = DB::fetch(&mut connection, Statement::new(&sql.pending))
+            .await
+            .map_err(failed(|| self.doing("count the pending records")))?;
+        Ok(rows.first().and_then(|row| DB::integer(row, 0)).unwrap_or_default().unsigned_abs())
+    }
+
+    async fn stuck(&self, limit: usize) -> Result<Vec<StuckRecord>> {
+        let mut connection = self.connection("list the stuck records").await?;
+        let sql = self.sql_from(&mut connection).await?;
+        let stuck = Statement::new(&sql.stuck)
+            .planned_each_time()
+            .integer(i64::try_from(limit).unwrap_or(i64::MAX));
+        let rows = DB::fetch(&mut connection, stuck)
+            .await
+            .map_err(failed(|| self.doing("list the stuck records")))?;
+        let text = |row: &DB::Row, column| DB::text(row, column).unwrap_or_default();
+        Ok(rows
+            .iter()
+            .map(|row| {
+                let mut stuck = StuckRecord::new(
+                    text(row, 0),
+                    text(row, 1),
+                    text(row, 2),
+                    attempts::<DB>(row, 3),
+                );
+                stuck.last_error = DB::text(row, 4);
+                stuck.created_at = DB::read_time(row, 5);
+                stuck
+            })
+            .collect())
+    }
+
+    async fn purge_published(&self, older_than: Duration) -> Result<u64> {
+        let mut connection = self.connection("purge published records").await?;
+        let sql = self.sql_from(&mut connection).await?;
+        let mut purged = 0;
+        loop {
+            let purge = Statement::new(&sql.purge)
+                .planned_each_time()
+                .integer(micros(older_than))
+                .integer(PURGED_A_STATEMENT.into());
+            let removed = DB::run(&mut connection, purge)
+                .await
+                .map_err(failed(|| self.doing("purge published records")))?;
+            purged += removed;
+            if removed < PURGED_A_STATEMENT.into() {
+                return Ok(purged);
+            }
+        }
+    }
+
+    async fn other_relays(&self) -> Result<Vec<String>> {
+        let mut connection = self.connection("look for other relays").await?;
+        let sql = self.sql_from(&mut connection).await?;
+        let rows = DB::fetch(&mut connection, Statement::new(&sql.holders).planned_each_time())
+            .await
+            .map_err(failed(|| self.doing("look for other relays")))?;
+        let others: BTreeSet<String> = rows
+            .iter()
+            .filter_map(|row| DB::text(row, 0))
+            .map(|token| HolderName::of(&token).to_owned())
+            .filter(|name| name != self.name.as_str())
+            .collect();
+        Ok(others.into_iter().collect())
+    }
+
+    fn signal(&self) -> Option<OutboxSignal> {
+        Some(self.signal.clone())
+    }
+}
+
+impl<DB: SqlDatabase> SqlOutbox<DB> {
+    fn say_what_was_lost(&self, doing: &str, claims: usize, changed: u64) {
+        let lost = (claims as u64).saturating_sub(changed);
+        if lost > 0 {
+            tracing::warn!(
+                table = %self.table.quoted(),
+                lost,
+                "{doing}: some claims had been lost, to another relay or because the lease ran out"
+            );
+        }
+    }
+}
+
+/// A claimed row, with its place in the order. What cannot be read fails alone.
+fn read<DB: SqlDatabase>(row: &DB::Row, token: &str) -> (Option<SystemTime>, ClaimedRecord) {
+    let id = DB::text(row, 0).unwrap_or_default();
+    let created_at = DB::read_time(row, 7);
+    let claim = RecordClaim::new(id.as_str(), token);
+    let content = content::<DB>(row, id, created_at);
+    (created_at, ClaimedRecord::new(claim, attempts::<DB>(row, 8), content))
+}
+
+fn content<DB: SqlDatabase>(
+    row: &DB::Row,
+    id: String,
+    created_at: Option<SystemTime>,
+) -> Result<OutboxRecord> {
+    let unreadable =
+        |what: String| Error::new(ErrorKind::Decode, format!("read outbox record {id}: {what}"));
+    let text = |column: usize, name: &str| {
+        DB::text(row, column).ok_or_else(|| unreadable(format!("its {name} is null or not text")))
+    };
+    let bytes = DB::bytes(row, 3).ok_or_else(|| unreadable("its body is null".to_owned()))?;
+    let stored = StoredRecord {
+        id: id.clone(),
+        exchange_name: text(1, "exchange_name")?,
+        routing_key: text(2, "routing_key")?,
+        body: body::read(bytes, &text(4, "body_encoding")?).map_err(unreadable)?,
+        content_type: text(5, "content_type")?,
+        headers: text(6, "headers")?,
+        created_at: created_at
+            .ok_or_else(|| unreadable("its created_at is null or not a time".to_owned()))?,
+    };
+    OutboxRecord::from_stored(stored)
+}
+
+fn attempts<DB: SqlDatabase>(row: &DB::Row, column: usize) -> u32 {
+    let attempts = DB::integer(row, column).unwrap_or_default().max(0);
+    u32::try_from(attempts).unwrap_or(u32::MAX)
+}
+
+/// The reason as the column can hold it: PostgreSQL's text has no U+0000.
+fn reason(text: &str) -> String {
+    text.chars().take(MAX_REASON_CHARS).map(|c| if c == '\0' { '\u{fffd}' } else { c }).collect()
+}
+
+/// The ids of each token: a claim counts only under its own.
+fn by_token(claims: &[RecordClaim]) -> BTreeMap<&str, Vec<String>> {
+    let mut tokens: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for claim in claims {
+        tokens.entry(claim.token()).or_default().push(claim.id().to_owned());
+    }
+    tokens
+}
