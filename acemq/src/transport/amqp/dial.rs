@@ -52,7 +52,8 @@ async fn connect(address: &Address, options: DialOptions) -> Result<AmqpLink> {
         properties(&options.connection_name),
     );
     let connection = log_in.await.map_err(|error| error::of_dial(&peer, &uri.vhost, error))?;
-    let limits = limits(line.version(), connection.configuration().frame_max());
+    let frame_max = connection.configuration().frame_max();
+    let limits = limits(line.version(), frame_max, options.body_max);
     let channel = match options.publishes {
         true => {
             let open = async {

@@ -21,13 +21,17 @@ const FRAME_OVERHEAD: usize = 8;
 const CONTENT_HEADER: usize = 12;
 const SHORT_STRING_MAX: usize = 255;
 
-/// The limits of a broker of this version, given the negotiated frame size (0: none).
-pub(super) fn limits(version: Option<&str>, frame_max: u32) -> Limits {
+/// The limits of a broker of this version, given the negotiated frame size (0: none) and what
+/// body the caller wants to publish at most, if not the version's default.
+pub(super) fn limits(version: Option<&str>, frame_max: u32, body_max: Option<usize>) -> Limits {
     let major = version.and_then(|version| version.split('.').next()?.parse::<u32>().ok());
     Limits {
         frame_max: if frame_max == 0 { usize::MAX } else { frame_max as usize },
-        // A peer that does not say is taken for a new one: the smaller limit is the safe one.
-        body_max: if major.is_some_and(|major| major < 4) { BODY_MAX_BEFORE_4 } else { BODY_MAX },
+        body_max: body_max.unwrap_or(match major {
+            Some(0..4) => BODY_MAX_BEFORE_4,
+            // A peer that does not say is taken for a new one: the smaller limit is the safe one.
+            Some(_) | None => BODY_MAX,
+        }),
     }
 }
 

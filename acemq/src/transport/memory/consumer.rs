@@ -318,6 +318,10 @@ impl MemorySettler {
 }
 
 impl Settler for MemorySettler {
+    fn is_open(&self) -> bool {
+        self.broker.strong_count() > 0
+    }
+
     fn ack(&self, tag: u64) -> bool {
         self.settle(tag, Settlement::Accept)
     }

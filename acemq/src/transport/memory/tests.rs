@@ -20,6 +20,7 @@ async fn dial(broker: &MemoryBroker) -> Arc<dyn Link> {
     let options = DialOptions {
         connection_name: "test".to_owned(),
         step_timeout: Duration::from_secs(30),
+        body_max: None,
         publishes: true,
     };
     MemoryTransport::new(name).unwrap().dial(options).await.unwrap()

@@ -28,6 +28,7 @@ fn options() -> DialOptions {
     DialOptions {
         connection_name: "acemq-test".to_owned(),
         step_timeout: Duration::from_secs(10),
+        body_max: None,
         publishes: true,
     }
 }
