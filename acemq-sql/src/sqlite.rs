@@ -20,6 +20,9 @@ const NOW: &str = "strftime('%Y-%m-%d %H:%M:%f000', 'now')";
 impl SqlDatabase for Sqlite {}
 
 impl Dialect for Sqlite {
+    // A deferred transaction that has read cannot always write, whatever the busy timeout.
+    const WRITES_BEFORE_READING: bool = true;
+
     fn outbox_sql(table: &Table, times: Times, max_attempts: u32) -> OutboxSql {
         let t = table.quoted();
         let free = format!(
