@@ -578,3 +578,28 @@ async fn a_lease_is_written_by_the_databases_clock() {
     let beyond = format!("FROM acemq_outbox WHERE locked_until > {FUTURE}");
     assert_eq!(database.text("count(*)", &beyond).await.unwrap(), "1");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn futures_dropped_on_the_way_leave_no_transaction_open_and_lose_nothing() {
+    let Some(database) = Database::create().await else { return };
+    let creator = database.outbox().await;
+    let records: Vec<_> = (0..50).map(|n| record(&format!("r{n}"))).collect();
+    add(&database, &creator, &records).await;
+    let outbox = Outbox::new(database.pool_of_one().await);
+    let claims: Vec<_> = (0..5).map(|n| RecordClaim::new(format!("r{n}"), "t")).collect();
+    for step in 0..60 {
+        let patience = Duration::from_micros(step * 50);
+        let _ = tokio::time::timeout(patience, outbox.claim_batch(1, LEASE)).await;
+        let _ = tokio::time::timeout(patience, outbox.give_back(&claims)).await;
+        let _ = tokio::time::timeout(patience, outbox.mark_published(&claims)).await;
+        let _ = tokio::time::timeout(patience, outbox.purge_published(LEASE)).await;
+    }
+    // What the one connection does next is committed, and seen by others.
+    outbox.mark_published(&[RecordClaim::new("r49", "t")]).await.unwrap();
+    let published = "FROM acemq_outbox WHERE id = 'r49' AND published_at IS NOT NULL";
+    assert_eq!(database.text("count(*)", published).await.unwrap(), "1");
+    database.execute(&format!("UPDATE acemq_outbox SET locked_until = {PAST}")).await;
+    let pending = outbox.pending_count().await.unwrap();
+    assert_eq!(claim(&creator, 100).await.len() as u64, pending);
+    assert!(pending >= 44);
+}

@@ -102,6 +102,11 @@ pub(crate) mod postgres {
             true
         }
 
+        pub(crate) async fn pool_of_one(&self) -> PgPool {
+            let pool = PgPoolOptions::new().max_connections(1);
+            pool.connect_with(self.options.clone()).await.unwrap()
+        }
+
         /// Another process's pool.
         pub(crate) async fn another_pool(&self) -> PgPool {
             PgPoolOptions::new()
@@ -162,6 +167,11 @@ pub(crate) mod sqlite {
 
         pub(crate) fn takes_two_writers(&self) -> bool {
             false
+        }
+
+        pub(crate) async fn pool_of_one(&self) -> SqlitePool {
+            let pool = SqlitePoolOptions::new().max_connections(1);
+            pool.connect_with(self.options.clone()).await.unwrap()
         }
 
         /// Another process's pool.
