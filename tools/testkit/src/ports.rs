@@ -20,7 +20,9 @@ pub(crate) struct Port {
 
 impl Port {
     pub(crate) fn lease() -> Self {
-        let locks = std::env::temp_dir().join("acemq-test-ports");
+        // A folder for each user, who could not lock another's files.
+        let user = rustix::process::geteuid().as_raw();
+        let locks = std::env::temp_dir().join(format!("acemq-test-ports-{user}"));
         fs::create_dir_all(&locks).expect("make the folder of port locks");
         for _ in 0..1_000 {
             let (_, random) = Uuid::new_v4().as_u64_pair();
@@ -28,10 +30,7 @@ impl Port {
                 continue;
             };
             let number = RANGE.start + offset;
-            // A lock file of another user is his port.
-            let Ok(lock) = File::create(locks.join(number.to_string())) else {
-                continue;
-            };
+            let lock = File::create(locks.join(number.to_string())).expect("make a port lock");
             if lock.try_lock().is_ok() && TcpListener::bind(("127.0.0.1", number)).is_ok() {
                 return Self { number, _lock: lock };
             }

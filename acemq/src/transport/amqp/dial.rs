@@ -1,0 +1,104 @@
+//! Making a connection, in bounded time and without leftovers.
+
+use std::{io, sync::Arc, sync::Mutex, time::Duration};
+
+use async_rs::{Runtime, Tokio, traits::Reactor as _};
+use lapin::{
+    AsyncTcpStream, Connection, ConnectionProperties,
+    options::ConfirmSelectOptions,
+    tcp::TLSConfig,
+    uri::{AMQPScheme, AMQPUri},
+};
+use tokio::time::timeout;
+
+use super::{
+    address::Address,
+    error,
+    limits::limits,
+    link::AmqpLink,
+    wire::{CutOnDrop, Kit, Line, Wire, kit},
+};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    transport::{DialOptions, Link},
+};
+
+/// Dials once. Dropping the future, or its running out of time, cuts the wire, which ends lapin's
+/// thread and closes the socket.
+pub(super) async fn dial(address: &Address, options: DialOptions) -> Result<Arc<dyn Link>> {
+    let bound = options.step_timeout;
+    match timeout(bound, connect(address, options)).await {
+        Ok(result) => result.map(|link| Arc::new(link) as Arc<dyn Link>),
+        Err(_) => Err(error::timed_out(&format!("connect to {address}"), bound)),
+    }
+}
+
+async fn connect(address: &Address, options: DialOptions) -> Result<AmqpLink> {
+    let peer = address.to_string();
+    let uri = &address.uri;
+    let socket = socket(address, &peer).await?;
+    let line = Line::default();
+    let guard = CutOnDrop(line.clone());
+    let wire = Mutex::new(Some(Wire::new(socket, line.clone())));
+    let log_in = Connection::connector(
+        uri.clone(),
+        kit(),
+        async move |_: AMQPUri, _: Runtime<Kit>| {
+            let wire = wire.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+            // lapin asks once; a second time there would be none left, and none is wanted.
+            wire.map(AsyncTcpStream::Plain)
+                .ok_or_else(|| io::Error::from(io::ErrorKind::ConnectionAborted).into())
+        },
+        properties(&options.connection_name),
+    );
+    let connection = log_in.await.map_err(|error| error::of_dial(&peer, &uri.vhost, error))?;
+    let frame_max = connection.configuration().frame_max();
+    let limits = limits(line.version(), frame_max, options.body_max);
+    let channel = match options.publishes {
+        true => {
+            let open = async {
+                let channel = connection.create_channel().await?;
+                channel.confirm_select(ConfirmSelectOptions::default()).await?;
+                Ok(channel)
+            };
+            Some(open.await.map_err(|error| {
+                error::of_channel(&format!("open the publishing channel at {peer}"), &error)
+            })?)
+        }
+        false => None,
+    };
+    Ok(AmqpLink::start(connection, channel, guard, limits, address.user(), options.step_timeout))
+}
+
+/// The first of the host's addresses that accepts, with TLS where the address says so.
+async fn socket(
+    address: &Address,
+    peer: &str,
+) -> Result<AsyncTcpStream<<Tokio as async_rs::traits::Reactor>::TcpStream>> {
+    let authority = &address.uri.authority;
+    let runtime = Runtime::tokio_current();
+    let addresses = runtime.to_socket_addrs((authority.host.clone(), authority.port));
+    let socket = runtime.tcp_connect(addresses).await.map_err(|error| {
+        Error::new(ErrorKind::Connect, format!("connect to {peer}: {error}; is the broker running"))
+            .with_source(error)
+    })?;
+    let socket = AsyncTcpStream::Plain(socket);
+    match address.uri.scheme {
+        AMQPScheme::AMQP => Ok(socket),
+        AMQPScheme::AMQPS => socket
+            .into_tls(&authority.host, TLSConfig::default())
+            .await
+            .map_err(|error| error::of_tls(peer, error)),
+    }
+}
+
+fn properties(connection_name: &str) -> ConnectionProperties {
+    ConnectionProperties::default()
+        // One dial is one attempt; who tries again is `connection`.
+        .configure_backoff(|backoff| {
+            backoff.with_max_times(0).with_max_delay(Duration::from_millis(1))
+        })
+        .with_connection_name(connection_name.into())
+        .with_client_property("product".into(), "acemq".into())
+        .with_client_property("version".into(), env!("CARGO_PKG_VERSION").into())
+}
