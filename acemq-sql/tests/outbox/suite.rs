@@ -603,3 +603,32 @@ async fn futures_dropped_on_the_way_leave_no_transaction_open_and_lose_nothing()
     assert_eq!(claim(&creator, 100).await.len() as u64, pending);
     assert!(pending >= 44);
 }
+
+// promise: OB-1, OB-27
+#[tokio::test]
+async fn adding_arms_the_relay_which_publishes_after_the_commit_without_a_poll() {
+    let Some(database) = Database::create().await else { return };
+    let outbox = database.outbox().await;
+    let mq = acemq::connect(format!("memory://{}", testkit::unique("sql"))).await.unwrap();
+    mq.declare_queue(&acemq::Queue::new("orders.new")).await.unwrap();
+    let hour = Duration::from_secs(3_600);
+    let relay = acemq::OutboxRelay::builder(&mq, outbox.clone()).poll(hour).start();
+    let placed = mq.publisher::<String>("", "orders.new");
+
+    let kept = placed.record(&"kept".to_owned()).await.unwrap();
+    let mut transaction = database.pool.begin().await.unwrap();
+    outbox.add(&mut transaction, &kept).await.unwrap();
+    transaction.commit().await.unwrap();
+    let published = async || relay.published() == 1;
+    testkit::eventually("the record is published", Duration::from_secs(30), published).await;
+
+    let lost = placed.record(&"lost".to_owned()).await.unwrap();
+    let mut transaction = database.pool.begin().await.unwrap();
+    outbox.add(&mut transaction, &lost).await.unwrap();
+    transaction.rollback().await.unwrap();
+    outbox.wake();
+    relay.close().await.unwrap();
+    assert_eq!((relay.published(), relay.failed()), (1, 0));
+    assert_eq!(outbox.pending_count().await.unwrap(), 0);
+    mq.close().await.unwrap();
+}
