@@ -8,9 +8,7 @@ use std::time::SystemTime;
 use sqlx::{PgConnection, Postgres, Row};
 
 use crate::{
-    database::{
-        Dialect, IdempotencySql, Insert, OutboxSql, SqlDatabase, run_statements,
-    },
+    database::{Dialect, IdempotencySql, Insert, OutboxSql, SqlDatabase, run_statements},
     table::{Column, Kind, Table, Times},
     time,
 };
@@ -18,6 +16,8 @@ use crate::{
 impl SqlDatabase for Postgres {}
 
 impl Dialect for Postgres {
+    const WRITES_BEFORE_READING: bool = false;
+
     fn outbox_sql(table: &Table, times: Times, max_attempts: u32) -> OutboxSql {
         let t = table.quoted();
         let (now, seen) = (written(times), compared(times));
