@@ -33,6 +33,7 @@ use crate::{
     consume::ConsumeInterceptor,
     error::Result,
     publish::PublishInterceptor,
+    telemetry::PublishMeters,
     transport::{BindingSpec, Link, QueueSpec, Transport},
 };
 
@@ -53,6 +54,7 @@ pub(crate) struct Inner {
     permits: Arc<Semaphore>,
     publish_interceptors: Vec<Arc<dyn PublishInterceptor>>,
     consume_interceptors: Vec<Arc<dyn ConsumeInterceptor>>,
+    publish_meters: PublishMeters,
     owned: Mutex<Owned>,
 }
 
@@ -85,6 +87,10 @@ impl Client {
 
     pub(crate) fn transport_name(&self) -> &'static str {
         self.0.transport.name()
+    }
+
+    pub(crate) fn publish_meters(&self) -> &PublishMeters {
+        &self.0.publish_meters
     }
 
     pub(crate) fn publish_interceptors(&self) -> &[Arc<dyn PublishInterceptor>] {

@@ -15,7 +15,7 @@ use crate::{
     connection::{Client, Confirm},
     envelope,
     error::{Error, ErrorKind, Result},
-    telemetry::PublishOutcome,
+    telemetry::{PublishMeter, PublishOutcome},
     transport::{BoxFuture, Outgoing, Properties},
 };
 
@@ -111,22 +111,20 @@ impl<'a> SendMessage<'a> {
     }
 
     async fn run(self) -> Result<Receipt> {
-        let started = Instant::now();
-        let (client, target) = (self.client, Arc::clone(&self.target));
-        let sent = self.send().await;
-        let outcome = match &sent {
+        let mut report = Report::new(self.target.meter.clone());
+        let sent = self.send(&mut report).await;
+        report.outcome = match &sent {
             Ok(receipt) if receipt.confirmed => PublishOutcome::Confirmed,
             Ok(_) => PublishOutcome::Published,
             Err(error) => PublishOutcome::of(error),
         };
-        target.meter.record(outcome, started.elapsed());
         if let Err(error) = &sent {
-            tracing::debug!(origin = client.origin(), %error, "a message was not sent");
+            tracing::debug!(%error, "a message was not sent");
         }
         sent
     }
 
-    async fn send(self) -> Result<Receipt> {
+    async fn send(self, report: &mut Report) -> Result<Receipt> {
         let mut context = PublishContext {
             exchange: self.target.exchange.clone(),
             routing_key: self.target.routing_key.clone(),
@@ -134,8 +132,18 @@ impl<'a> SendMessage<'a> {
         };
         let interceptors = self.client.publish_interceptors();
         before_publish(interceptors, &mut context)?;
+        if !self.target.describes(&context) {
+            let message_type = context.envelope.message_type();
+            let meters = self.client.publish_meters();
+            report.meter = meters.of(&context.exchange, &context.routing_key, message_type);
+        }
         let sent = async {
-            let body = self.encode.await?;
+            let body = self.encode.await.map_err(|error| {
+                error
+                    .with_message_id(context.envelope.id())
+                    .with_exchange(&*context.exchange)
+                    .with_routing_key(&*context.routing_key)
+            })?;
             let message = compose(&context, self.content_type, body, &self.options);
             let confirm =
                 if self.options.confirmed { Confirm::Awaited } else { Confirm::NotAwaited };
@@ -156,6 +164,25 @@ impl<'a> SendMessage<'a> {
                 Err(error)
             }
         }
+    }
+}
+
+/// Reports one publish when it ends, also one that its caller gave up.
+struct Report {
+    started: Instant,
+    meter: PublishMeter,
+    outcome: PublishOutcome,
+}
+
+impl Report {
+    fn new(meter: PublishMeter) -> Self {
+        Self { started: Instant::now(), meter, outcome: PublishOutcome::Failed }
+    }
+}
+
+impl Drop for Report {
+    fn drop(&mut self) {
+        self.meter.record(self.outcome, self.started.elapsed());
     }
 }
 
