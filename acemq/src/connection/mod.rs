@@ -7,6 +7,7 @@
 
 mod close;
 mod connect;
+mod flight;
 mod keeper;
 mod publish;
 mod state;
@@ -22,7 +23,8 @@ use self::keeper::LinkKeeper;
 pub(crate) use self::{
     close::{Owned, Stop},
     connect::Options,
-    publish::Confirm,
+    flight::Flight,
+    publish::InFlight,
 };
 pub use self::{
     connect::{Connect, connect, connect_lazy},
@@ -138,3 +140,6 @@ impl fmt::Debug for Client {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

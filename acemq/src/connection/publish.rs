@@ -13,57 +13,43 @@ use crate::{
     transport::{Link, LinkState, Outgoing, Publish, PublishAnswer, PublishFailure},
 };
 
-/// Whether somebody waits for the broker's verdict.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Confirm {
-    Awaited,
-    NotAwaited,
-}
-
 impl Client {
-    /// Publishes a message and waits for the broker's verdict, or just hands it over.
+    /// Publishes a message and waits for the broker's verdict.
     ///
     /// The permit is taken before the message is handed over and given back when the broker has
     /// answered, also when this future was dropped meanwhile. A message that was not written when
     /// its link ended goes to the next link, within the bound.
-    pub(crate) async fn publish(&self, message: Arc<Outgoing>, confirm: Confirm) -> Result<()> {
-        let mut permit = Some(self.permit(&message).await?);
-        let mut deadline = Instant::now() + self.options().confirm_timeout;
-        let mut pause = Pause::new(self.options().blocked_timeout);
-        loop {
-            let link = self
-                .0
-                .publishing
-                .link(deadline)
-                .await
-                .map_err(|error| unpublished(error.kind(), &error, &message))?;
-            if self.wait_while_blocked(&*link, &mut pause, &message).await? {
-                deadline = Instant::now() + self.options().confirm_timeout;
-            }
-            let permit = match permit.take() {
-                Some(permit) => permit,
-                None => self.permit(&message).await?,
-            };
-            let (sender, mut verdict) = oneshot::channel();
-            link.publish(Publish {
-                message: Arc::clone(&message),
-                answer: PublishAnswer { sender, permit: Some(permit) },
-            });
-            if confirm == Confirm::NotAwaited {
-                return Ok(());
-            }
-            match self.verdict(&*link, &mut verdict, &mut pause, &message).await? {
-                Ok(()) => return Ok(()),
-                Err(PublishFailure::Lost { written: false, reason }) => {
-                    if Instant::now() >= deadline {
-                        let why = format!("the connection was lost ({reason})");
-                        return Err(unpublished(ErrorKind::Lost, &why, &message));
-                    }
-                    self.0.publishing.wait_past(&link, deadline).await;
-                }
-                Err(failure) => return Err(explain(failure, &message)),
-            }
+    pub(crate) async fn publish(&self, message: Arc<Outgoing>) -> Result<()> {
+        self.hand_over(message).await?.confirmed().await
+    }
+
+    /// Hands a message over to a connection. Messages handed over one after the other go out in
+    /// that order; who wants many in flight awaits this in order, and the verdicts together.
+    pub(crate) async fn hand_over(&self, message: Arc<Outgoing>) -> Result<InFlight> {
+        let permit = self.permit(&message).await?;
+        let pause = Pause::new(self.options().blocked_timeout);
+        let deadline = Instant::now() + self.options().confirm_timeout;
+        self.write(message, permit, deadline, pause).await
+    }
+
+    async fn write(
+        &self,
+        message: Arc<Outgoing>,
+        permit: OwnedSemaphorePermit,
+        mut deadline: Instant,
+        mut pause: Pause,
+    ) -> Result<InFlight> {
+        let link = self.0.publishing.link(deadline).await;
+        let link = link.map_err(|error| unpublished(error.kind(), &error, &message))?;
+        if self.wait_while_blocked(&*link, &mut pause, &message).await? {
+            deadline = Instant::now() + self.options().confirm_timeout;
         }
+        let (sender, verdict) = oneshot::channel();
+        link.publish(Publish {
+            message: Arc::clone(&message),
+            answer: PublishAnswer { sender, permit: Some(permit) },
+        });
+        Ok(InFlight { client: self.clone(), message, link, verdict, deadline, pause })
     }
 
     async fn permit(&self, message: &Outgoing) -> Result<OwnedSemaphorePermit> {
@@ -99,21 +85,49 @@ impl Client {
         let LinkState::Blocked(reason) = states.borrow().clone() else { return Ok(false) };
         let over = states.wait_for(|state| !matches!(state, LinkState::Blocked(_)));
         if timeout_at(pause.until(), over).await.is_err() {
-            return Err(self.blocked(&reason, false, message));
+            return Err(blocked(&reason, pause.timeout, false, message));
         }
         Ok(true)
+    }
+}
+
+/// A message that was handed over. Dropping it changes nothing about the message.
+pub(crate) struct InFlight {
+    client: Client,
+    message: Arc<Outgoing>,
+    link: Arc<dyn Link>,
+    verdict: oneshot::Receiver<Result<(), PublishFailure>>,
+    /// How long a message that turns out to be unwritten looks for another link.
+    deadline: Instant,
+    pause: Pause,
+}
+
+impl InFlight {
+    /// Waits for the broker's verdict.
+    pub(crate) async fn confirmed(mut self) -> Result<()> {
+        loop {
+            match self.verdict().await? {
+                Ok(()) => return Ok(()),
+                Err(PublishFailure::Lost { written: false, reason }) => {
+                    if Instant::now() >= self.deadline {
+                        let why = format!("the connection was lost ({reason})");
+                        return Err(unpublished(ErrorKind::Lost, &why, &self.message));
+                    }
+                    let Self { client, message, link, deadline, pause, .. } = self;
+                    client.0.publishing.wait_past(&link, deadline).await;
+                    let permit = client.permit(&message).await?;
+                    self = client.write(message, permit, deadline, pause).await?;
+                }
+                Err(failure) => return Err(explain(failure, &self.message)),
+            }
+        }
     }
 
     /// The broker's answer, or an error when it does not come in time. While the broker has
     /// paused publishing the confirm timeout does not run; the blocked timeout does.
-    async fn verdict(
-        &self,
-        link: &dyn Link,
-        verdict: &mut oneshot::Receiver<Result<(), PublishFailure>>,
-        pause: &mut Pause,
-        message: &Outgoing,
-    ) -> Result<Result<(), PublishFailure>> {
-        let options = self.options();
+    async fn verdict(&mut self) -> Result<Result<(), PublishFailure>> {
+        let Self { client, message, link, verdict, pause, .. } = self;
+        let confirm_timeout = client.options().confirm_timeout;
         let mut states = link.state();
         loop {
             let paused = match &*states.borrow_and_update() {
@@ -122,7 +136,7 @@ impl Client {
             };
             let bound = match paused {
                 Some(_) => pause.until(),
-                None => Instant::now() + options.confirm_timeout,
+                None => Instant::now() + confirm_timeout,
             };
             tokio::select! {
                 biased;
@@ -135,29 +149,12 @@ impl Client {
                 Ok(()) = states.changed() => {}
                 () = sleep_until(bound) => {
                     return Err(match paused {
-                        Some(reason) => self.blocked(&reason, true, message),
-                        None => unconfirmed(options.confirm_timeout, message),
+                        Some(reason) => blocked(&reason, pause.timeout, true, message),
+                        None => unconfirmed(confirm_timeout, message),
                     });
                 }
             }
         }
-    }
-
-    fn blocked(&self, reason: &str, written: bool, message: &Outgoing) -> Error {
-        let fate = if written { "it may have been published" } else { "it was not published" };
-        concerning(
-            Error::new(
-                ErrorKind::Blocked,
-                format!(
-                    "publish {}: the broker has paused publishing ({reason}) for longer than \
-                     {:?}; {fate}",
-                    describe(message),
-                    self.options().blocked_timeout
-                ),
-            )
-            .maybe_published(written),
-            message,
-        )
     }
 }
 
@@ -201,6 +198,22 @@ fn concerning(error: Error, message: &Outgoing) -> Error {
 fn unpublished(kind: ErrorKind, why: &dyn fmt::Display, message: &Outgoing) -> Error {
     let text = format!("publish {}: {why}; it was not published", describe(message));
     concerning(Error::new(kind, text), message)
+}
+
+fn blocked(reason: &str, waited: Duration, written: bool, message: &Outgoing) -> Error {
+    let fate = if written { "it may have been published" } else { "it was not published" };
+    concerning(
+        Error::new(
+            ErrorKind::Blocked,
+            format!(
+                "publish {}: the broker has paused publishing ({reason}) for longer than \
+                 {waited:?}; {fate}",
+                describe(message)
+            ),
+        )
+        .maybe_published(written),
+        message,
+    )
 }
 
 fn unconfirmed(waited: Duration, message: &Outgoing) -> Error {

@@ -1,6 +1,6 @@
 //! A publisher: where messages of one type go, and how.
 
-use std::{fmt, future::IntoFuture, marker::PhantomData, sync::Arc, time::Duration};
+use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 
 use super::{
     PublishContext,
@@ -205,9 +205,7 @@ impl<T, C> Publisher<T, C> {
         C: Encode<T>,
         I: IntoIterator<Item = &'a T>,
     {
-        SendBatch::new(self.client.options().max_outstanding_publishes, payloads.into_iter(), {
-            Box::new(move |payload| self.send(payload).into_future())
-        })
+        SendBatch::new(payloads.into_iter(), Box::new(move |payload| self.send(payload)))
     }
 
     /// Makes an outbox record of a payload: the same message that [`send`](Self::send) would
