@@ -13,7 +13,6 @@ use super::{
     runtime::Core,
 };
 use crate::{
-    connection::Confirm,
     error::ErrorKind,
     retry::Wait,
     topology::{dead_letter_queue, parking_queue},
@@ -123,7 +122,7 @@ impl Settling<'_> {
         }
         let target = copy.routing_key.clone();
         let published = tokio::select! {
-            published = core.client.publish(Arc::new(copy), Confirm::Awaited) => published,
+            published = core.client.publish(Arc::new(copy)) => published,
             () = core.abort.cancelled() => return self.give_back(),
         };
         match published {

@@ -39,7 +39,7 @@ impl Client {
     }
 
     /// Declares one queue and says its name and what is in it. A queue without a name gets one
-    /// from the broker.
+    /// of its own.
     ///
     /// # Errors
     /// As [`declare`](Self::declare).
@@ -125,9 +125,12 @@ async fn declare_queue(client: &Client, link: &dyn Link, queue: &Queue) -> Resul
         spec.arguments
             .insert("x-dead-letter-routing-key".to_owned(), dead_letter_queue(&spec.name).into());
     }
+    if spec.exclusive && spec.name.is_empty() {
+        // A name of the broker's own making cannot be declared again after a lost connection.
+        spec.name = format!("{}.{}", client.options().client_name, uuid::Uuid::new_v4());
+    }
     let info = link.declare_queue(&spec).await?;
     if spec.exclusive {
-        spec.name.clone_from(&info.name);
         client.own_queue(spec);
     }
     Ok(info)

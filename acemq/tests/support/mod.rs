@@ -1,5 +1,9 @@
 //! One body of a test, run on every broker.
 
+#![allow(dead_code, unused_macros, reason = "each test file uses its own part of this")]
+
+pub(crate) mod wire;
+
 use acemq::testing::MemoryBroker;
 
 /// A broker under test.
@@ -17,6 +21,11 @@ impl Broker {
     pub(crate) fn memory() -> Self {
         let broker = MemoryBroker::new();
         Self { url: broker.url(), memory: Some(broker) }
+    }
+
+    /// A client of this broker.
+    pub(crate) async fn client(&self) -> acemq::Client {
+        acemq::connect(&*self.url).await.unwrap()
     }
 
     /// A shared RabbitMQ: `None`, said in plain sight, where there is none.
