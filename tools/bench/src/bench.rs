@@ -7,7 +7,11 @@ use anyhow::{Context as _, Result, ensure};
 use bytes::Bytes;
 use tokio::time::{Instant, sleep};
 
-use crate::{Options, pairs::timed, raw::Raw};
+use crate::{
+    Options,
+    pairs::{Reading, timed},
+    raw::Raw,
+};
 
 /// How long a broker may take to show what it has confirmed.
 const SETTLED: Duration = Duration::from_secs(10);
@@ -50,7 +54,7 @@ impl Bench {
         mq: &Client,
         kind: QueueKind,
         publish: impl FnOnce(String) -> W,
-    ) -> Result<Duration>
+    ) -> Result<Reading>
     where
         W: Future<Output = Result<()>> + Send + 'static,
     {
@@ -67,7 +71,7 @@ impl Bench {
         mq: &Client,
         kind: QueueKind,
         consume: impl FnOnce(String) -> W,
-    ) -> Result<Duration>
+    ) -> Result<Reading>
     where
         W: Future<Output = Result<()>> + Send + 'static,
     {

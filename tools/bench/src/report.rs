@@ -34,6 +34,8 @@ struct Entry {
     ratio: Estimate,
     limit: Option<f64>,
     verdict: Verdict,
+    /// The client's processor time, acemq over the reference.
+    cpu_ratio: Option<Estimate>,
     /// Messages a second, medians.
     reference: f64,
     acemq: f64,
@@ -69,13 +71,15 @@ impl Report {
     pub(crate) fn add(&mut self, row: &Row, messages: usize, pairs: Vec<Pair>) -> Result<String> {
         let entry = Entry::new(row, messages, pairs).context("the row has no pairs")?;
         let line = format!(
-            "{:24} {} {} {}, limit {}: {}",
+            "{:24} {} {}, limit {}: {}; processor time {}; {:.0} to {:.0} messages/s",
             entry.row,
             entry.ratio_of,
             estimate(&entry.ratio),
-            rates(&entry),
             limit(&entry),
-            verdict(entry.verdict)
+            verdict(entry.verdict),
+            cpu(&entry),
+            entry.acemq,
+            entry.reference
         );
         self.rows.push(entry);
         Ok(line)
@@ -98,17 +102,21 @@ impl Report {
             "{} pairs a row after one that warms up. [README.md](README.md) says how to read this.\n",
             self.rounds
         )?;
-        writeln!(text, "| row | ratio | limit | | messages/s: acemq | reference |")?;
-        writeln!(text, "|---|---|---|---|---|---|")?;
+        writeln!(
+            text,
+            "| row | ratio | limit | | client's processor time | messages/s: acemq | reference |"
+        )?;
+        writeln!(text, "|---|---|---|---|---|---|---|")?;
         for entry in &self.rows {
             writeln!(
                 text,
-                "| {} | {} {} | {} | {} | {:.0} | {:.0} |",
+                "| {} | {} {} | {} | {} | {} | {:.0} | {:.0} |",
                 entry.row,
                 entry.ratio_of,
                 estimate(&entry.ratio),
                 limit(entry),
                 verdict(entry.verdict),
+                cpu(entry),
                 entry.acemq,
                 entry.reference
             )?;
@@ -128,19 +136,20 @@ impl Report {
 impl Entry {
     fn new(row: &Row, messages: usize, pairs: Vec<Pair>) -> Option<Self> {
         let of = |of: fn(&Pair) -> f64| Estimate::of(pairs.iter().map(of).collect());
+        let cpu = |pair: &Pair| Some(pair.acemq.cpu_seconds? / pair.reference.cpu_seconds?);
         let rate = |of: Option<Estimate>| Some(messages as f64 / of?.median);
         let (ratio_of, ratio, limit, verdict);
         match row.measure {
             Measure::Time { at_most } => {
                 ratio_of = "time";
-                ratio = of(|pair| pair.acemq / pair.reference)?;
+                ratio = of(|pair| pair.acemq.seconds / pair.reference.seconds)?;
                 limit = at_most;
                 // The same question with the signs turned round.
                 verdict = Verdict::of(-ratio.high, -ratio.low, at_most.map(|limit| -limit));
             }
             Measure::Throughput { at_least } => {
                 ratio_of = "throughput";
-                ratio = of(|pair| pair.reference / pair.acemq)?;
+                ratio = of(|pair| pair.reference.seconds / pair.acemq.seconds)?;
                 limit = at_least;
                 verdict = Verdict::of(ratio.low, ratio.high, at_least);
             }
@@ -153,8 +162,9 @@ impl Entry {
             ratio,
             limit,
             verdict,
-            reference: rate(of(|pair| pair.reference))?,
-            acemq: rate(of(|pair| pair.acemq))?,
+            cpu_ratio: pairs.iter().map(cpu).collect::<Option<_>>().and_then(Estimate::of),
+            reference: rate(of(|pair| pair.reference.seconds))?,
+            acemq: rate(of(|pair| pair.acemq.seconds))?,
             pairs,
         })
     }
@@ -182,8 +192,8 @@ fn estimate(ratio: &Estimate) -> String {
     )
 }
 
-fn rates(entry: &Entry) -> String {
-    format!("({:.0} to {:.0} messages/s)", entry.acemq, entry.reference)
+fn cpu(entry: &Entry) -> String {
+    entry.cpu_ratio.map_or_else(|| "unknown".to_owned(), |ratio| format!("{:.2}", ratio.median))
 }
 
 fn limit(entry: &Entry) -> String {
@@ -234,10 +244,16 @@ fn machine() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pairs::Reading;
+
+    fn reading(seconds: f64) -> Reading {
+        Reading { seconds, cpu_seconds: Some(seconds / 2.0) }
+    }
 
     fn entry(measure: Measure, pairs: &[(f64, f64)]) -> Entry {
         let row = Row { name: "a/row", about: "", messages: 0, measure, run: |_| unreachable!() };
-        let pairs = pairs.iter().map(|&(reference, acemq)| Pair { reference, acemq }).collect();
+        let pair = |&(theirs, ours)| Pair { reference: reading(theirs), acemq: reading(ours) };
+        let pairs = pairs.iter().map(pair).collect();
         Entry::new(&row, 100, pairs).unwrap()
     }
 

@@ -12,7 +12,7 @@ use sqlx::{
 
 use crate::{
     bench::{Bench, QueueKind::Classic, body, declare, holds, publisher},
-    pairs::{Pair, alternate, timed},
+    pairs::{Pair, Reading, alternate, timed},
 };
 
 pub(super) const ABOUT: &str = "a running relay with batches of 500, against the relay with \
@@ -67,7 +67,7 @@ async fn reading<DB: SqlDatabase, W>(
     pool: &Pool<DB>,
     outbox: &SqlOutbox<DB>,
     drain: impl Fn(Client, SqlOutbox<DB>, usize) -> W,
-) -> Result<Duration>
+) -> Result<Reading>
 where
     W: Future<Output = Result<()>> + Send + 'static,
 {
