@@ -148,9 +148,8 @@ async fn a_stalled_peer_is_noticed_and_everyone_is_told() {
     let queue = declare(&link, Headers::new()).await;
     let mut channel = subscribe(&link, &queue, 1).await;
     proxy.stall();
-    let pending: Vec<_> = (0..100)
-        .map(|number| send(&link, message("", &queue, &format!("m-{number}"))))
-        .collect();
+    let pending: Vec<_> =
+        (0..100).map(|number| send(&link, message("", &queue, &format!("m-{number}")))).collect();
     for pending in pending {
         let lost = verdict(pending).await.unwrap_err();
         assert!(matches!(lost, PublishFailure::Lost { written: true, .. }), "{lost:?}");
