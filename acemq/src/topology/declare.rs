@@ -56,6 +56,14 @@ impl Client {
         self.consuming_link().await?.inspect_queue(queue).await
     }
 
+    /// Whether an exchange exists.
+    ///
+    /// # Errors
+    /// What the connection meets.
+    pub async fn exchange_exists(&self, exchange: &str) -> Result<bool> {
+        self.consuming_link().await?.exchange_exists(exchange).await
+    }
+
     /// Removes a binding; one that does not exist is no error.
     ///
     /// # Errors

@@ -79,7 +79,8 @@ async fn consume(link: &Arc<dyn Link>, queue: &str, prefetch: u16) -> Box<dyn Co
 }
 
 async fn next(channel: &mut Box<dyn ConsumeChannel>) -> ConsumeEvent {
-    poll_fn(|context| channel.poll_next(context)).await
+    let next = poll_fn(|context| channel.poll_next(context));
+    tokio::time::timeout(Duration::from_hours(48), next).await.expect("nothing came")
 }
 
 async fn delivery(channel: &mut Box<dyn ConsumeChannel>) -> Delivery {

@@ -1,5 +1,8 @@
 use super::*;
-use crate::error::ErrorKind;
+use crate::{
+    error::ErrorKind,
+    transport::{BindingSpec, ExchangeKind, ExchangeSpec},
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_published_message_arrives_as_it_was() {
@@ -97,4 +100,78 @@ async fn a_missing_exchange_hurts_nobody_but_its_own_messages() {
         link.delete_queue(&queue).await.unwrap();
         link.close().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_exchange_that_goes_away_at_full_speed_hurts_nobody_else() {
+    for (_, url) in testkit::brokers() {
+        let link = dial(&url).await;
+        for _ in 0..5 {
+            exchange_goes_away(&url, &link).await;
+        }
+        link.close().await;
+    }
+}
+
+async fn exchange_goes_away(url: &str, link: &Arc<dyn Link>) {
+    let queue = declare(link, Headers::new()).await;
+    let exchange = fanout(link, &queue).await;
+    let other = dial(url).await;
+    let mut verdicts = std::collections::VecDeque::new();
+    let (mut sent, mut refused, mut number) = (0, 0, 0);
+    let mut deletion = std::pin::pin!(other.delete_exchange(&exchange));
+    let mut deleted = false;
+    while refused < 50 {
+        // Neighbours and victims alternate, a thousand in flight.
+        let victim = number % 10 == 0;
+        let to = if victim { &*exchange } else { "" };
+        verdicts.push_back((victim, send(link, message(to, &queue, &format!("m-{number}")))));
+        number += 1;
+        if number > 5000 && !deleted {
+            deleted = std::future::poll_fn(|context| {
+                std::task::Poll::Ready(deletion.as_mut().poll(context).is_ready())
+            })
+            .await;
+        }
+        if verdicts.len() < 1000 {
+            continue;
+        }
+        let Some((victim, pending)) = verdicts.pop_front() else { break };
+        match verdict(pending).await {
+            Ok(()) => sent += 1,
+            Err(PublishFailure::Refused(error)) => {
+                assert!(victim, "{error}");
+                assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+                refused += 1;
+            }
+            Err(other) => panic!("message {number}, victim: {victim}: {other:?}"),
+        }
+    }
+    assert!(sent > 4000);
+    drop(verdicts);
+    link.delete_queue(&queue).await.unwrap();
+    other.close().await;
+}
+
+async fn fanout(link: &Arc<dyn Link>, queue: &str) -> String {
+    let name = testkit::unique("fanout");
+    link.declare_exchange(&ExchangeSpec {
+        name: name.clone(),
+        kind: ExchangeKind::Fanout,
+        durable: true,
+        auto_delete: false,
+        internal: false,
+        arguments: Headers::new(),
+    })
+    .await
+    .unwrap();
+    link.bind_queue(&BindingSpec {
+        queue: queue.to_owned(),
+        exchange: name.clone(),
+        routing_key: String::new(),
+        arguments: Headers::new(),
+    })
+    .await
+    .unwrap();
+    name
 }
