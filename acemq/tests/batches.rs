@@ -97,3 +97,16 @@ async fn a_batch_converts_with_the_question_mark() {
     let batch = std::error::Error::source(&error).unwrap().downcast_ref::<acemq::BatchError>();
     assert_eq!(batch.unwrap().failed().count(), 2);
 }
+
+#[tokio::test(start_paused = true)]
+async fn messages_of_a_batch_do_not_wait_in_turn_for_a_broker_that_is_away() {
+    let broker = acemq::testing::MemoryBroker::new();
+    let mq = acemq::connect(broker.url()).await.unwrap();
+    mq.send_to_queue("orders", "o-1").allow_unroutable().await.unwrap();
+    broker.block("low on memory");
+    let started = tokio::time::Instant::now();
+    let payloads: Vec<u32> = (0..500).collect();
+    let error = mq.publisher::<u32>("", "orders").send_all(&payloads).await.unwrap_err();
+    assert_eq!(error.failed().count(), 500);
+    assert_eq!(started.elapsed(), std::time::Duration::from_secs(30));
+}

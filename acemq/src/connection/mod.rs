@@ -24,7 +24,7 @@ pub(crate) use self::{
     close::{Owned, Stop},
     connect::Options,
     flight::Flight,
-    publish::InFlight,
+    publish::{InFlight, Patience},
 };
 pub use self::{
     connect::{Connect, connect, connect_lazy},

@@ -20,16 +20,26 @@ impl Client {
     /// answered, also when this future was dropped meanwhile. A message that was not written when
     /// its link ended goes to the next link, within the bound.
     pub(crate) async fn publish(&self, message: Arc<Outgoing>) -> Result<()> {
-        self.hand_over(message).await?.confirmed().await
+        self.hand_over(message, &mut Patience::default()).await?.confirmed().await
     }
 
     /// Hands a message over to a connection. Messages handed over one after the other go out in
     /// that order; who wants many in flight awaits this in order, and the verdicts together.
-    pub(crate) async fn hand_over(&self, message: Arc<Outgoing>) -> Result<InFlight> {
-        let permit = self.permit(&message).await?;
-        let pause = Pause::new(self.options().blocked_timeout);
-        let deadline = Instant::now() + self.options().confirm_timeout;
-        self.write(message, permit, deadline, pause).await
+    pub(crate) async fn hand_over(
+        &self,
+        message: Arc<Outgoing>,
+        patience: &mut Patience,
+    ) -> Result<InFlight> {
+        let options = self.options();
+        let confirm_timeout = patience.of(options.confirm_timeout);
+        let handed_over = async {
+            let permit = self.permit(&message, confirm_timeout).await?;
+            let pause = Pause::new(patience.of(options.blocked_timeout));
+            self.write(message, permit, Instant::now() + confirm_timeout, pause).await
+        }
+        .await;
+        patience.spent = handed_over.is_err();
+        handed_over
     }
 
     async fn write(
@@ -52,9 +62,9 @@ impl Client {
         Ok(InFlight { client: self.clone(), message, link, verdict, deadline, pause })
     }
 
-    async fn permit(&self, message: &Outgoing) -> Result<OwnedSemaphorePermit> {
+    async fn permit(&self, message: &Outgoing, bound: Duration) -> Result<OwnedSemaphorePermit> {
         let options = self.options();
-        match timeout(options.confirm_timeout, Arc::clone(&self.0.permits).acquire_owned()).await {
+        match timeout(bound, Arc::clone(&self.0.permits).acquire_owned()).await {
             Ok(Ok(permit)) => Ok(permit),
             Ok(Err(_)) => Err(unpublished(ErrorKind::Closed, &"the client is closed", message)),
             Err(_) => Err(concerning(
@@ -85,7 +95,7 @@ impl Client {
         let LinkState::Blocked(reason) = states.borrow().clone() else { return Ok(false) };
         let over = states.wait_for(|state| !matches!(state, LinkState::Blocked(_)));
         if timeout_at(pause.until(), over).await.is_err() {
-            return Err(blocked(&reason, pause.timeout, false, message));
+            return Err(blocked(&reason, self.options().blocked_timeout, false, message));
         }
         Ok(true)
     }
@@ -115,7 +125,8 @@ impl InFlight {
                     }
                     let Self { client, message, link, deadline, pause, .. } = self;
                     client.0.publishing.wait_past(&link, deadline).await;
-                    let permit = client.permit(&message).await?;
+                    let bound = client.options().confirm_timeout;
+                    let permit = client.permit(&message, bound).await?;
                     self = client.write(message, permit, deadline, pause).await?;
                 }
                 Err(failure) => return Err(explain(failure, &self.message)),
@@ -149,12 +160,27 @@ impl InFlight {
                 Ok(()) = states.changed() => {}
                 () = sleep_until(bound) => {
                     return Err(match paused {
-                        Some(reason) => blocked(&reason, pause.timeout, true, message),
+                        Some(reason) => {
+                            blocked(&reason, client.options().blocked_timeout, true, message)
+                        }
                         None => unconfirmed(confirm_timeout, message),
                     });
                 }
             }
         }
+    }
+}
+
+/// How long messages that are handed over in a row wait for the broker: once one of them waited
+/// in vain, the next ones do not, until one gets through. Else they would wait in turn.
+#[derive(Default)]
+pub(crate) struct Patience {
+    spent: bool,
+}
+
+impl Patience {
+    fn of(&self, timeout: Duration) -> Duration {
+        if self.spent { Duration::ZERO } else { timeout }
     }
 }
 

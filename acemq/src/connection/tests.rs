@@ -61,12 +61,13 @@ async fn a_send_that_is_dropped_at_any_poll_gives_its_permit_back() {
 #[tokio::test]
 async fn a_publish_that_failed_in_any_way_gives_its_permit_back() {
     let broker = MemoryBroker::new();
-    let client = connect(broker.url())
-        .max_outstanding_publishes(PERMITS)
-        .confirm_timeout(Duration::from_millis(20))
-        .blocked_timeout(Duration::from_millis(40))
-        .await
-        .unwrap();
+    let short = || {
+        connect(broker.url())
+            .max_outstanding_publishes(PERMITS)
+            .confirm_timeout(Duration::from_millis(20))
+            .blocked_timeout(Duration::from_millis(40))
+    };
+    let client = short().await.unwrap();
     client.declare_queue(&Queue::new("orders")).await.unwrap();
 
     client.send_to_queue("nobody", "o-1").await.unwrap_err();
@@ -78,20 +79,21 @@ async fn a_publish_that_failed_in_any_way_gives_its_permit_back() {
     for sent in futures_util::future::join_all(sends).await {
         sent.unwrap_err();
     }
-    // What the broker may still answer stays counted until it has.
-    assert!(client.0.permits.available_permits() < PERMITS);
-    broker.unblock();
     all_permits_are_back(&client).await;
 
+    // A connection that hears of the pause only once it has published.
+    let other = short().await.unwrap();
+    assert!(other.send_to_queue("orders", "o-3").await.unwrap_err().may_have_been_published());
+    // What the broker may still answer stays counted until it has.
+    assert_eq!(other.0.permits.available_permits(), PERMITS - 1);
+    broker.unblock();
+    all_permits_are_back(&other).await;
+
     broker.block("low on disk");
-    let lost = client.send_to_queue("orders", "o-3").into_future();
-    let cut = async {
-        tokio::task::yield_now().await;
-        broker.drop_connections();
-    };
-    let (lost, ()) = tokio::join!(lost, cut);
-    assert!(lost.unwrap_err().may_have_been_published());
-    all_permits_are_back(&client).await;
+    let other = short().await.unwrap();
+    assert!(other.send_to_queue("orders", "o-4").await.unwrap_err().may_have_been_published());
+    broker.drop_connections();
+    all_permits_are_back(&other).await;
 }
 
 /// Dials brokers whose connections end at once.

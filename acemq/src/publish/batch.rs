@@ -6,7 +6,7 @@ use futures_util::{StreamExt, stream::FuturesOrdered};
 
 use super::{Receipt, SendMessage};
 use crate::{
-    connection::Flight,
+    connection::{Flight, Patience},
     error::{Error, Result},
     transport::BoxFuture,
 };
@@ -43,6 +43,7 @@ where
             let mut messages = self.payloads.map(self.send);
             let mut encoding = FuturesOrdered::new();
             let mut flight = Flight::new();
+            let mut patience = Patience::default();
             loop {
                 while encoding.len() < AHEAD
                     && let Some(message) = messages.next()
@@ -51,7 +52,7 @@ where
                 }
                 let begin = async {
                     match encoding.next().await? {
-                        Ok(prepared) => Some(prepared.hand_over().await),
+                        Ok(prepared) => Some(prepared.hand_over(&mut patience).await),
                         Err(error) => Some(Err(error)),
                     }
                 };

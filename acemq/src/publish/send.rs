@@ -12,7 +12,7 @@ use super::{
     publisher::Target,
 };
 use crate::{
-    connection::{Client, InFlight},
+    connection::{Client, InFlight, Patience},
     envelope,
     error::{Error, ErrorKind, Result},
     telemetry::{PublishMeter, PublishOutcome},
@@ -111,7 +111,7 @@ impl<'a> SendMessage<'a> {
     }
 
     async fn run(self) -> Result<Receipt> {
-        self.prepare().await?.hand_over().await?.finish().await
+        self.prepare().await?.hand_over(&mut Patience::default()).await?.finish().await
     }
 
     /// Intercepts, encodes and composes the message.
@@ -182,9 +182,9 @@ pub(super) struct Prepared<'a> {
 
 impl<'a> Prepared<'a> {
     /// Hands it over; in this order it goes out.
-    pub(super) async fn hand_over(self) -> Result<HandedOver<'a>> {
+    pub(super) async fn hand_over(self, patience: &mut Patience) -> Result<HandedOver<'a>> {
         let Self { mut sending, message } = self;
-        match sending.client.hand_over(message).await {
+        match sending.client.hand_over(message, patience).await {
             Ok(in_flight) => Ok(HandedOver { sending, in_flight }),
             Err(error) => Err(sending.failed(error)),
         }

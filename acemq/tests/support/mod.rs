@@ -2,6 +2,8 @@
 
 #![allow(dead_code, unused_macros, reason = "each test file uses its own part of this")]
 
+pub(crate) mod logs;
+pub(crate) mod stores;
 pub(crate) mod wire;
 
 use acemq::testing::MemoryBroker;

@@ -8,7 +8,7 @@ use std::{
 use super::super::{ClaimedRecord, ErasedOutboxStore, FailedRecord, RecordClaim};
 use crate::{
     clock::Clock,
-    connection::{Client, Flight, InFlight},
+    connection::{Client, Flight, InFlight, Patience},
     error::{Error, ErrorKind, Result},
     telemetry::OutboxMeter,
 };
@@ -88,8 +88,10 @@ impl Batch {
         let claims: Vec<RecordClaim> = self.0.iter().map(|record| record.claim().clone()).collect();
         let publishing = async {
             let mut flight = Flight::new();
+            let mut patience = Patience::default();
             for record in self.0 {
-                let handed_over = flight.meanwhile(hand_over(client, record)).await;
+                let begin = hand_over(client, record, &mut patience);
+                let handed_over = flight.meanwhile(begin).await;
                 flight.push(handed_over.fate());
             }
             flight.finish().await
@@ -176,12 +178,13 @@ struct HandedOver {
     clock: Clock,
 }
 
-async fn hand_over(client: &Client, record: ClaimedRecord) -> HandedOver {
+async fn hand_over(client: &Client, record: ClaimedRecord, patience: &mut Patience) -> HandedOver {
     let (claim, attempts, content) = record.into_parts();
     let sent = async {
         let record = content?;
         let created_at = record.created_at();
-        Ok((client.hand_over(Arc::new(record.into_outgoing())).await?, created_at))
+        let message = Arc::new(record.into_outgoing());
+        Ok((client.hand_over(message, patience).await?, created_at))
     }
     .await;
     HandedOver { claim, attempts, sent, clock: client.clock() }
