@@ -1,5 +1,7 @@
 //! Runs the example as a user does: as a program, on embedded parts and on real servers.
 
+#![expect(clippy::expect_used, clippy::panic, reason = "what goes wrong here fails the test")]
+
 use std::{
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
