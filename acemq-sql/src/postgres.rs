@@ -8,9 +8,7 @@ use std::time::SystemTime;
 use sqlx::{PgConnection, Postgres, Row};
 
 use crate::{
-    database::{
-        Dialect, IdempotencySql, Insert, OutboxSql, SqlDatabase, run_statements,
-    },
+    database::{Dialect, IdempotencySql, Insert, OutboxSql, SqlDatabase, run_statements},
     table::{Column, Kind, Table, Times},
     time,
 };

@@ -1,5 +1,8 @@
 //! Reliable messaging over RabbitMQ.
 
+#[cfg(test)]
+extern crate self as acemq;
+
 mod clock;
 mod codec;
 mod connection;
@@ -10,6 +13,9 @@ mod idempotency;
 mod outbox;
 mod publish;
 mod retry;
+#[cfg(test)]
+#[path = "../tests/behaviour/support/mod.rs"]
+mod support;
 mod telemetry;
 mod topology;
 mod transport;
