@@ -231,12 +231,10 @@ fn rung(queue: &str, wait: Duration) -> Rung {
 /// A wait as it stands in a queue's name: the largest unit that says it in whole numbers.
 fn render(wait: Duration) -> String {
     let millis = wait.as_millis();
-    match millis {
-        _ if millis % 3_600_000 == 0 && millis > 0 => format!("{}h", millis / 3_600_000),
-        _ if millis % 60_000 == 0 && millis > 0 => format!("{}m", millis / 60_000),
-        _ if millis % 1_000 == 0 => format!("{}s", millis / 1_000),
-        _ => format!("{millis}ms"),
-    }
+    [(3_600_000, "h"), (60_000, "m"), (1_000, "s")]
+        .into_iter()
+        .find(|(unit, _)| millis > 0 && millis.is_multiple_of(*unit))
+        .map_or_else(|| format!("{millis}ms"), |(unit, name)| format!("{}{name}", millis / unit))
 }
 
 #[cfg(test)]

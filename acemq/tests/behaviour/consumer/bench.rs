@@ -1,12 +1,15 @@
 //! What most tests of a consumer begin with.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use acemq::{Client, Decode, HandlerError, Message, Queue, Result};
 use bytes::Bytes;
 use testkit::eventually;
 use tokio::{
-    sync::mpsc::{UnboundedReceiver, unbounded_channel},
+    sync::{
+        Notify,
+        mpsc::{UnboundedReceiver, unbounded_channel},
+    },
     time::timeout,
 };
 
@@ -51,21 +54,25 @@ impl Bench {
         eventually(&what, SOON, async || self.ready(queue).await == count).await;
     }
 
-    /// Takes the first message out of a queue.
+    /// Takes the first message out of a queue, and no other.
     pub(crate) async fn take(&self, queue: &str) -> Message<Bytes> {
         let (record, mut seen) = recorder();
-        let consumer = self
-            .mq
-            .consumer(queue)
-            .codec(AnyBytes)
-            .prefetch(1)
-            .declare(false)
-            .start(record)
-            .await
-            .unwrap();
+        let closing = Arc::new(Notify::new());
+        let handler = {
+            let closing = Arc::clone(&closing);
+            move |message| {
+                let (recorded, closing) = (record(message), Arc::clone(&closing));
+                async move {
+                    closing.notified().await;
+                    recorded.await
+                }
+            }
+        };
+        let builder = self.mq.consumer(queue).codec(AnyBytes).prefetch(1).declare(false);
+        let consumer = builder.start(handler).await.unwrap();
         let message = next(&mut seen).await;
-        eventually("it is settled", SOON, async || consumer.counters().acknowledged > 0).await;
-        consumer.close().await.unwrap();
+        let (closed, ()) = tokio::join!(consumer.close(), async { closing.notify_one() });
+        closed.unwrap();
         message
     }
 }

@@ -15,7 +15,6 @@ use crate::{
     consumer::bench::{Bench, SOON, next, recorder},
     consumer::spy::{Call, Spy},
     on_every_broker,
-    support::Broker,
 };
 
 on_every_broker! {

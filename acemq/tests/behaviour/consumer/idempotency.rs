@@ -19,7 +19,6 @@ use crate::{
     consumer::bench::{Bench, SOON, next, recorder},
     consumer::spy::{Call, Spy},
     on_every_broker,
-    support::Broker,
 };
 
 const MOMENT: Duration = Duration::from_millis(50);

@@ -7,7 +7,10 @@ use acemq::{
     Topology,
 };
 use testkit::{OwnBroker, Proxy, eventually, unique};
-use tokio::sync::Notify;
+use tokio::{
+    sync::{Notify, watch},
+    time::timeout,
+};
 
 use crate::{
     consumer::bench::{Bench, SOON, next, recorder},
@@ -36,15 +39,26 @@ impl Line {
         }
     }
 
-    async fn cut(&mut self) {
+    /// Cuts it, waits until the consumer says that it has seen it, and mends it.
+    async fn cut(&mut self, states: &mut watch::Receiver<ConsumerState>) {
+        states.mark_unchanged();
         match self {
-            Self::Memory(memory) => memory.drop_connections(),
+            Self::Memory(memory) => {
+                memory.drop_connections();
+                // It is back before anybody can look.
+                timeout(SOON, states.changed()).await.unwrap().unwrap();
+            }
             Self::Proxy(proxy, _) => {
                 proxy.cut().await;
+                until(states, |state| matches!(state, ConsumerState::Recovering { .. })).await;
                 proxy.restore().await;
             }
         }
     }
+}
+
+async fn until(states: &mut watch::Receiver<ConsumerState>, is: fn(&ConsumerState) -> bool) {
+    timeout(SOON, states.wait_for(is)).await.expect("waited in vain").unwrap();
 }
 
 on_every_broker! {
@@ -61,7 +75,8 @@ on_every_broker! {
             let (begun, finish) = (Arc::clone(&begun), Arc::clone(&finish));
             move |message: Message<String>| {
                 let (begun, finish) = (Arc::clone(&begun), Arc::clone(&finish));
-                let (first, recorded) = (!message.redelivered(), record(message));
+                let first = message.payload() == "o-1" && !message.redelivered();
+                let recorded = record(message);
                 async move {
                     recorded.await?;
                     if first {
@@ -79,9 +94,7 @@ on_every_broker! {
         bench.send("o-1").await;
         begun.notified().await;
 
-        line.cut().await;
-        let recovering = |state: &ConsumerState| matches!(state, ConsumerState::Recovering { .. });
-        states.wait_for(recovering).await.unwrap();
+        line.cut(&mut states).await;
         next(&mut seen).await;
         let again = next(&mut seen).await;
         assert!(again.redelivered());
@@ -89,7 +102,7 @@ on_every_broker! {
 
         eventually("the first is lost", SOON, async || consumer.counters().returned == 1).await;
         eventually("the second counts", SOON, async || consumer.counters().acknowledged == 1).await;
-        assert_eq!(consumer.state(), ConsumerState::Receiving);
+        until(&mut states, |state| *state == ConsumerState::Receiving).await;
         bench.send("o-2").await;
         assert_eq!(next(&mut seen).await.payload(), "o-2");
         mq.close().await.unwrap();
@@ -120,7 +133,7 @@ on_every_broker! {
         let consumer = builder.start(handler).await.unwrap();
         bench.send("o-1").await;
         begun.notified().await;
-        line.cut().await;
+        line.cut(&mut consumer.states()).await;
         eventually("it comes again", SOON, async || consumer.counters().acknowledged == 1).await;
         finish.notify_one();
         eventually("the first is lost", SOON, async || consumer.counters().returned == 1).await;
@@ -155,7 +168,7 @@ on_every_broker! {
             .unwrap();
         bench.send("o-1").await;
         begun.notified().await;
-        line.cut().await;
+        line.cut(&mut consumer.states()).await;
         // The redelivery meets the claim of the handler that still runs.
         eventually("it goes round", SOON, async || consumer.counters().in_progress > 0).await;
         finish.notify_one();
@@ -173,9 +186,8 @@ on_every_broker! {
         let mut states = consumer.states();
         bench.mq.delete_queue(&bench.queue).await.unwrap();
         // More than one attempt fails.
-        let tried =
-            |state: &ConsumerState| matches!(state, ConsumerState::Recovering { attempt: 3.., .. });
-        states.wait_for(tried).await.unwrap();
+        until(&mut states, |state| matches!(state, ConsumerState::Recovering { attempt: 3.., .. }))
+            .await;
 
         bench.mq.declare_queue(&Queue::new(&*bench.queue).dead_letters()).await.unwrap();
         bench.send("o-1").await;
@@ -205,10 +217,8 @@ on_every_broker! {
         placed.send(&"before".to_owned()).await.unwrap();
         assert_eq!(next(&mut seen).await.payload(), "before");
 
-        line.cut().await;
-        let lost = |state: &ConsumerState| matches!(state, ConsumerState::Recovering { .. });
-        states.wait_for(lost).await.unwrap();
-        states.wait_for(|state| *state == ConsumerState::Receiving).await.unwrap();
+        line.cut(&mut states).await;
+        until(&mut states, |state| *state == ConsumerState::Receiving).await;
 
         // On the memory broker the cut was everybody's.
         eventually("it is routed again", SOON, async || {
@@ -248,7 +258,7 @@ async fn a_restart_of_the_broker_neither_shortens_nor_loses_a_wait() {
     eventually("it waits", SOON, async || consumer.counters().retried == 1).await;
     let failed = tokio::time::Instant::now();
     server.restart().await;
-    let again = tokio::time::timeout(Duration::from_secs(90), seen.recv()).await.unwrap().unwrap();
+    let again = timeout(Duration::from_secs(90), seen.recv()).await.unwrap().unwrap();
     // The broker counts from the moment it took the copy, a moment before we saw its confirm.
     assert!(failed.elapsed() >= wait - Duration::from_secs(1), "after {:?}", failed.elapsed());
     assert_eq!(again.attempt(), 2);

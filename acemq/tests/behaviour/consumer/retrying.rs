@@ -10,7 +10,6 @@ use testkit::{eventually, unique};
 use crate::{
     consumer::bench::{Bench, SOON, next, recorder},
     on_every_broker,
-    support::Broker,
 };
 
 const MOMENT: Duration = Duration::from_millis(20);

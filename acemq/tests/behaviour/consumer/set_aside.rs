@@ -9,7 +9,6 @@ use testkit::eventually;
 use crate::{
     consumer::bench::{Bench, SOON, next, recorder},
     on_every_broker,
-    support::Broker,
 };
 
 const MOMENT: Duration = Duration::from_millis(20);

@@ -101,10 +101,10 @@ impl IdempotencyStore for Spy {
     }
 
     fn lease(&self) -> Option<Duration> {
-        self.store.lease()
+        IdempotencyStore::lease(&self.store)
     }
 
     fn retention(&self) -> Option<Duration> {
-        self.store.retention()
+        IdempotencyStore::retention(&self.store)
     }
 }

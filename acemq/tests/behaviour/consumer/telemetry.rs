@@ -56,7 +56,7 @@ async fn every_delivery_is_counted_under_the_familys_names_and_outcomes() {
     until("they are settled", || consumer.counters().dead_lettered == 1).await;
     let again = bench.mq.send_to_queue(&bench.queue, "accept").message_type("t");
     again.id("in-progress").await.unwrap();
-    until("it goes round", || consumer.counters().in_progress == 1).await;
+    until("it goes round", || consumer.counters().in_progress >= 1).await;
     store.confirm(&theirs).await.unwrap();
     until("it is a duplicate", || consumer.counters().duplicates == 1).await;
     let in_progress = consumer.counters().in_progress;
@@ -80,7 +80,8 @@ async fn every_delivery_is_counted_under_the_familys_names_and_outcomes() {
         values.insert(name.trim_end().to_owned(), value);
     }
     values.retain(|name, _| !name.starts_with("acemq.publish"));
-    let deliveries = 7.0 + in_progress as f64 - 0.0;
+    // Of five messages, with the retry and the rounds of the last.
+    let deliveries = 6.0 + in_progress as f64;
     let mut expected = BTreeMap::new();
     for (outcome, count) in [
         ("acked", 2.0),
@@ -96,7 +97,7 @@ async fn every_delivery_is_counted_under_the_familys_names_and_outcomes() {
         }
     }
     for (name, count) in [
-        ("acemq.consume.attempts", deliveries - 1.0),
+        ("acemq.consume.attempts", deliveries),
         ("acemq.consume.in.flight", 0.0),
         ("acemq.messages.retried.total", 1.0),
         ("acemq.messages.dead.lettered.total outcome=dead_lettered", 2.0),
@@ -135,8 +136,9 @@ async fn copies_that_do_not_land_are_counted_by_the_queue_they_were_for() {
     bench.send("retry").await;
     until("both went back", || consumer.counters().returned >= 2).await;
 
+    let metrics = snapshotter.snapshot().into_vec();
     let count = |name: &str, tag: &str, value: &str| {
-        snapshotter.snapshot().into_vec().into_iter().any(|(key, _, _, counted)| {
+        metrics.iter().any(|(key, _, _, counted)| {
             key.key().name() == name
                 && key.key().labels().any(|label| (label.key(), label.value()) == (tag, value))
                 && matches!(counted, DebugValue::Counter(1..))
