@@ -63,6 +63,9 @@
 //! `amqp` (on by default) is RabbitMQ over AMQP 0-9-1, with TLS. Without it only `memory://`
 //! connects.
 
+#[cfg(test)]
+extern crate self as acemq;
+
 mod clock;
 mod codec;
 mod connection;
@@ -73,6 +76,9 @@ mod idempotency;
 mod outbox;
 mod publish;
 mod retry;
+#[cfg(test)]
+#[path = "../tests/behaviour/support/mod.rs"]
+mod support;
 mod telemetry;
 mod topology;
 mod transport;
