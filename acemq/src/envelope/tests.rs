@@ -29,7 +29,7 @@ fn vectors() -> Value {
 fn given(case: &Value) -> Envelope {
     let given = &case["given"];
     let text = |field: &str| given[field].as_str().map(str::to_owned);
-    let mut envelope = Envelope::new(text("type").or(text("routing_key")).unwrap());
+    let mut envelope = Envelope::new(text("type").or_else(|| text("routing_key")).unwrap());
     if let Some(id) = text("id") {
         envelope = envelope.with_id(id);
     }

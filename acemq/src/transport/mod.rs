@@ -229,6 +229,7 @@ pub(crate) trait Settler: Send + Sync + fmt::Debug {
 
 /// What comes out of a subscription.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly every event is a delivery: no box for each")]
 pub(crate) enum ConsumeEvent {
     Delivery(Delivery),
     Ended(ConsumeEnd),

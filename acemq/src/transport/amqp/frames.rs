@@ -29,7 +29,7 @@ struct Place {
 /// The start of a frame, as far as it has been seen.
 #[derive(Clone, Copy, Debug, Default)]
 struct Head {
-    bytes: [u8; Head::LENGTH],
+    bytes: [u8; Self::LENGTH],
     length: usize,
 }
 
