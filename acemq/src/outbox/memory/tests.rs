@@ -129,7 +129,7 @@ async fn another_relay_is_named_while_it_holds_a_claim() {
     let store = filled(&["a"]);
     let other = store.clone();
     claim(&other, 1).await;
-    assert_eq!(store.other_relays().await.unwrap(), [other.name.clone()]);
+    assert_eq!(store.other_relays().await.unwrap(), std::slice::from_ref(&other.name));
     assert!(other.other_relays().await.unwrap().is_empty());
     advance(LEASE).await;
     assert!(store.other_relays().await.unwrap().is_empty());
@@ -187,6 +187,6 @@ async fn the_shared_wrapper_forwards_every_method() {
     assert!(claim(&inner, 9).await.is_empty());
     store.give_back(&claims).await.unwrap();
     assert_eq!(ids(&claim(&inner, 9).await), ["c"]);
-    assert_eq!(store.other_relays().await.unwrap(), [inner.name.clone()]);
+    assert_eq!(store.other_relays().await.unwrap(), std::slice::from_ref(&inner.name));
     assert!(store.signal().is_some());
 }
