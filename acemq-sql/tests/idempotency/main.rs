@@ -1,5 +1,11 @@
 //! The idempotency store on every database, one suite.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "what goes wrong here is a failure of the test"
+)]
+
 #[path = "../support/mod.rs"]
 mod support;
 

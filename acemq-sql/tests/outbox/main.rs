@@ -1,5 +1,7 @@
 //! The outbox on every database, one suite.
 
+#![expect(clippy::unwrap_used, reason = "what goes wrong here is a failure of the test")]
+
 #[path = "../support/mod.rs"]
 mod support;
 
