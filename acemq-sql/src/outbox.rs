@@ -120,6 +120,24 @@ impl<DB: SqlDatabase> SqlOutbox<DB> {
     /// Adds a record in the caller's transaction: it goes out if and when that commits. A record
     /// whose id is in the table already changes nothing, and the transaction stays usable.
     ///
+    /// A pool, or a connection outside of a transaction, does not compile in its place:
+    ///
+    /// ```compile_fail,E0308
+    /// # use acemq_sql::SqliteOutbox;
+    /// # async fn example(outbox: SqliteOutbox, mut pool: sqlx::SqlitePool, record: acemq::OutboxRecord) {
+    /// // promise: OB-2
+    /// outbox.add(&mut pool, &record).await.unwrap();
+    /// # }
+    /// ```
+    ///
+    /// ```compile_fail,E0308
+    /// # use acemq_sql::SqliteOutbox;
+    /// # async fn example(outbox: SqliteOutbox, connection: &mut sqlx::SqliteConnection, record: acemq::OutboxRecord) {
+    /// // promise: OB-2
+    /// outbox.add(connection, &record).await.unwrap();
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::Store`] where the database fails; [`ErrorKind::NotFound`] and
     /// [`ErrorKind::Config`] where the table is missing or has another shape.

@@ -58,7 +58,8 @@ impl Idempotency {
             KeyScope::Queue => format!("{queue}/{id}"),
             KeyScope::Family => id.to_owned(),
         };
-        if key.len() <= MAX_KEY {
+        // PostgreSQL's text has no U+0000, and an id may hold anything.
+        if key.len() <= MAX_KEY && !key.contains('\0') {
             return key;
         }
         Sha256::digest(key.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()

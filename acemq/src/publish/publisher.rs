@@ -166,6 +166,16 @@ impl<T, C> Publisher<T, C> {
     /// Sends a payload. Awaiting it means that the broker has confirmed the message and routed it
     /// to a queue; options come before the await.
     ///
+    /// A payload that the codec cannot write does not compile, and the error names the derive or
+    /// the codec that is missing:
+    ///
+    /// ```compile_fail,E0277
+    /// # async fn example(mq: acemq::Client) -> acemq::Result<()> {
+    /// struct OrderPlaced;
+    /// mq.publisher::<OrderPlaced>("orders", "order.placed").send(&OrderPlaced).await?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// What the codec meets; [`ErrorKind::Unroutable`](crate::ErrorKind::Unroutable),
     /// [`NotFound`](crate::ErrorKind::NotFound) (exchange),

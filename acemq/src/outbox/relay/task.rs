@@ -115,6 +115,10 @@ impl Core {
             self.rest(self.settings.poll).await;
             return self.settings.poll;
         };
+        // Armed while the last pass was under way, which may have looked too early for it.
+        if signal.changed().now_or_never().is_some() {
+            return FIRST_LOOK;
+        }
         if signal.is_armed() {
             if look >= self.settings.poll {
                 // Rolled back, or another relay's by now: from here on polling will find it.
