@@ -19,6 +19,7 @@ mod shop;
 
 use std::{
     path::PathBuf,
+    process::ExitCode,
     sync::{Arc, atomic::AtomicU64},
     time::{Duration, Instant},
 };
@@ -30,6 +31,7 @@ use bytes::Bytes;
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use sqlx::Pool;
+use tracing_subscriber::EnvFilter;
 
 use crate::{
     database::{Books, Database},
@@ -69,12 +71,19 @@ struct Arguments {
 }
 
 #[tokio::main]
-async fn main() -> Result<()> {
-    let arguments = Arguments::parse();
-    tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
-        .init();
+async fn main() -> ExitCode {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| "acemq=error".into());
+    tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(filter).init();
+    match open_database_and_run(Arguments::parse()).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn open_database_and_run(arguments: Arguments) -> Result<()> {
     if arguments.crash_after.is_some() {
         ensure!(
             !arguments.broker.starts_with("memory:"),

@@ -39,7 +39,9 @@ pub struct Place<'a> {
 
 impl OnTheWay {
     pub fn new() -> Result<Self> {
-        let orders = Orders { committed: HashMap::new(), latency: Histogram::new(3)? };
+        // From a microsecond to an hour, to three digits.
+        let latency = Histogram::new_with_bounds(1, 3_600_000_000, 3)?;
+        let orders = Orders { committed: HashMap::new(), latency };
         Ok(Self { places: Arc::new(Semaphore::new(MOST)), orders: Arc::new(Mutex::new(orders)) })
     }
 

@@ -59,13 +59,14 @@ pub struct Orders {
     line: u64,
     round: u64,
     read: u64,
+    empty: bool,
     count: Option<u64>,
 }
 
 impl Orders {
     pub fn open(path: &Path, count: Option<u64>) -> Result<Self> {
         let lines = open(path)?;
-        Ok(Self { path: path.to_owned(), lines, line: 0, round: 1, read: 0, count })
+        Ok(Self { path: path.to_owned(), lines, line: 0, round: 1, read: 0, empty: true, count })
     }
 
     fn read_next(&mut self) -> Result<Option<Order>> {
@@ -75,7 +76,7 @@ impl Orders {
         let mut order = loop {
             self.line += 1;
             let Some(line) = self.lines.next() else {
-                if self.read == 0 {
+                if self.empty {
                     bail!("{} holds no order", self.path.display());
                 }
                 if self.count.is_none() {
@@ -89,6 +90,7 @@ impl Orders {
             let place = || format!("read line {} of {}", self.line, self.path.display());
             let line = line.with_context(place)?;
             if !line.trim().is_empty() {
+                self.empty = false;
                 break serde_json::from_str::<Order>(&line).with_context(place)?;
             }
         };

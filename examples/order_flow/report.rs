@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use acemq::{Consumer, ConsumerCounters, OutboxRelay, OutboxStore};
 use anyhow::{Result, bail, ensure};
-use comfy_table::{CellAlignment, Table, presets::NOTHING};
 use serde::Serialize;
 
 use crate::{
@@ -198,8 +197,6 @@ impl Report {
     }
 
     pub fn print_table(&self) {
-        let mut table = Table::new();
-        table.load_style(NOTHING);
         for (what, number) in [
             ("placed", self.placed),
             ("rolled back", self.rolled_back),
@@ -210,19 +207,11 @@ impl Report {
             ("dead-lettered", self.dead_lettered),
             ("parked", self.parked),
         ] {
-            table.add_row([what.to_owned(), number.to_string()]);
+            println!("{what:<26}{number:>10}");
         }
-        for (what, number) in [
-            ("handled a second", format!("{:.0}", self.handled_per_second)),
-            ("commit to handled, p50", format!("{:.1} ms", self.p50_milliseconds)),
-            ("commit to handled, p99", format!("{:.1} ms", self.p99_milliseconds)),
-        ] {
-            table.add_row([what.to_owned(), number]);
-        }
-        if let Some(numbers) = table.column_mut(1) {
-            numbers.set_cell_alignment(CellAlignment::Right);
-        }
-        println!("{table}");
+        println!("{:<26}{:>10.0}", "handled a second", self.handled_per_second);
+        println!("{:<26}{:>10.1} ms", "commit to handled, p50", self.p50_milliseconds);
+        println!("{:<26}{:>10.1} ms", "commit to handled, p99", self.p99_milliseconds);
     }
 
     /// An error when the numbers do not add up.

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{Decode, Encode, essence};
+use super::{Decode, Encode, has_suffix, is_type};
 use crate::error::{Error, ErrorKind, Result};
 
 /// JSON through serde: writes `application/json`; reads that, `text/json`, every `…+json`, and a
@@ -26,10 +26,9 @@ impl<T: Serialize + Sync + ?Sized> Encode<T> for Json {
 impl<T: DeserializeOwned + Send> Decode<T> for Json {
     fn accepts(&self, content_type: Option<&str>) -> bool {
         let Some(content_type) = content_type else { return true };
-        let essence = essence(content_type).to_ascii_lowercase();
-        essence.starts_with("application/json")
-            || essence.starts_with("text/json")
-            || essence.ends_with("+json")
+        is_type(content_type, "application/json")
+            || is_type(content_type, "text/json")
+            || has_suffix(content_type, "+json")
     }
 
     async fn decode(&self, body: Bytes, _content_type: Option<&str>) -> Result<T> {

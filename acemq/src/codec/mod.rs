@@ -6,6 +6,8 @@
 
 mod bytes;
 mod json;
+#[cfg(test)]
+mod tests;
 mod text;
 
 use std::future::Future;
@@ -59,7 +61,17 @@ pub(crate) fn is_type(content_type: &str, expected: &str) -> bool {
     essence(content_type).eq_ignore_ascii_case(expected)
 }
 
+/// Whether `content_type` ends in a structured suffix such as `+json`, in any letter case and
+/// whatever parameters follow.
+pub(crate) fn has_suffix(content_type: &str, suffix: &str) -> bool {
+    let essence = essence(content_type).as_bytes();
+    essence
+        .len()
+        .checked_sub(suffix.len())
+        .is_some_and(|at| essence[at..].eq_ignore_ascii_case(suffix.as_bytes()))
+}
+
 /// The content type without its parameters.
-pub(crate) fn essence(content_type: &str) -> &str {
+fn essence(content_type: &str) -> &str {
     content_type.split(';').next().unwrap_or_default().trim()
 }

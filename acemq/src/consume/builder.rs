@@ -4,7 +4,7 @@ use std::{
     fmt,
     future::IntoFuture,
     marker::PhantomData,
-    sync::{Arc, OnceLock, Weak, atomic::AtomicU32},
+    sync::{Arc, OnceLock, Weak},
     time::Duration,
 };
 
@@ -16,6 +16,7 @@ use super::{
     claim::{Idempotency, KeyScope},
     counters::Counters,
     handle::Typed,
+    pacing::Pacing,
     runtime::Core,
 };
 use crate::{
@@ -226,7 +227,7 @@ impl<T, C> ConsumerBuilder<T, C> {
             abort: CancellationToken::new(),
             deadline: OnceLock::new(),
             handlers: TaskTracker::new(),
-            failed_copies: AtomicU32::new(0),
+            pacing: Pacing::default(),
             stranded: watch::Sender::new(None),
             handle: Box::new(Typed::new(self.codec, handler)),
         };

@@ -23,6 +23,8 @@ const MAX_KEY: usize = 255;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
+const SHORTEST_RENEWAL: Duration = Duration::from_millis(1);
+
 /// Whose key an id is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyScope {
@@ -98,7 +100,7 @@ impl Idempotency {
             return work.await;
         };
         let renewals = async || -> std::convert::Infallible {
-            let mut every = tokio::time::interval(length / 3);
+            let mut every = tokio::time::interval((length / 3).max(SHORTEST_RENEWAL));
             every.tick().await;
             loop {
                 every.tick().await;

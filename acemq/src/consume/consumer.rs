@@ -65,7 +65,7 @@ impl Consumer {
     }
 
     /// Stops taking messages, hands back what no handler has begun, and waits for running handlers
-    /// within the client's drain timeout. Closing twice is no error.
+    /// within the client's drain timeout. A second call waits for the first and has its answer.
     ///
     /// # Errors
     /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) when handlers were still running at the
@@ -80,8 +80,10 @@ impl Consumer {
 
 impl Drop for Consumer {
     fn drop(&mut self) {
-        self.core.closing.cancel();
+        // In this order: what stops waiting because of the closing must not publish a copy of a
+        // message that goes back with its channel.
         self.core.abort.cancel();
+        self.core.closing.cancel();
         // Whoever waits for the end, such as the client's close, need not wait for this task.
         self.core.stranded.send_if_modified(|stranded| {
             let first = stranded.is_none();

@@ -3,11 +3,11 @@
 //! A copy goes through the default exchange straight to one queue, never back through the
 //! original exchange, where every bound queue would get it. It keeps all basic properties but
 //! those that would misroute it or close the channel: the expiration, the user id, CC and BCC, and
-//! the broker's own dead-letter history, on which no retry may depend.
+//! the broker's own dead-letter history and delivery count, on which no retry may depend.
 
 use super::message::Received;
 use crate::{
-    envelope::{self, ERROR, Envelope, HeaderValue, Headers},
+    envelope::{self, ERROR, Envelope, HeaderValue, Headers, REPLY_TO},
     transport::{Outgoing, Properties},
 };
 
@@ -19,7 +19,9 @@ const FRAME_OVERHEAD: usize = 4_096;
 
 /// A copy of the message for its next attempt.
 pub(super) fn next_attempt(received: &Received, queue: &str) -> Outgoing {
-    let headers = envelope::write(&received.envelope.next_attempt());
+    // A reason stands on what was set aside only; here one is left from before a replay.
+    let next = Envelope { error: None, ..received.envelope.next_attempt() };
+    let headers = envelope::write(&next);
     copy(received, queue, headers)
 }
 
@@ -54,6 +56,10 @@ pub(super) fn unread(
 
 fn copy(received: &Received, queue: &str, mut headers: Headers) -> Outgoing {
     headers.retain(|name, _| !stays_behind(name));
+    if !received.properties.headers.contains_key(REPLY_TO) {
+        // The envelope has it from the property, which the copy keeps.
+        headers.remove(REPLY_TO);
+    }
     Outgoing {
         exchange: String::new(),
         routing_key: queue.to_owned(),
@@ -77,7 +83,7 @@ fn copy(received: &Received, queue: &str, mut headers: Headers) -> Outgoing {
 }
 
 fn stays_behind(name: &str) -> bool {
-    matches!(name, "CC" | "BCC" | "x-death")
+    matches!(name, "CC" | "BCC" | "x-death" | "x-delivery-count" | "x-acquired-count")
         || name.starts_with("x-first-death-")
         || name.starts_with("x-last-death-")
 }

@@ -143,7 +143,12 @@ where
     }
 
     async fn decode(&self, received: &Received) -> Result<T, Error> {
-        let content_type = received.properties.content_type.as_deref();
+        // Some clients write an empty content type for none.
+        let content_type = received
+            .properties
+            .content_type
+            .as_deref()
+            .filter(|content_type| !content_type.is_empty());
         if !self.codec.accepts(content_type) {
             let text = match content_type {
                 Some(content_type) => format!("no codec here reads '{content_type}'"),
@@ -197,21 +202,26 @@ where
     async fn handle(&self, core: &Core, received: Arc<Received>, payload: T) -> Verdict {
         // Calling the handler may panic as well, before it returns its future.
         let run = async { (self.handler)(Message::new(payload, received)).await.map(Into::into) };
-        let run = AssertUnwindSafe(run).catch_unwind();
-        let finished = match core.handler_timeout {
-            None => Some(run.await),
-            Some(limit) => tokio::time::timeout(limit, run).await.ok(),
+        let limit = async {
+            match core.handler_timeout {
+                Some(limit) => tokio::time::sleep(limit).await,
+                None => std::future::pending().await,
+            }
         };
-        match finished {
-            Some(Ok(Ok(ack))) => answer(ack),
-            Some(Ok(Err(error))) if error.is_fatal() => {
-                Verdict::Rejected { text: format!("the handler rejected it: {error}") }
-            }
-            Some(Ok(Err(error))) => Verdict::Failed { reason: error.to_string() },
-            Some(Err(panic)) => {
-                Verdict::Failed { reason: format!("the handler panicked: {}", panic_text(&*panic)) }
-            }
-            None => Verdict::Failed {
+        tokio::select! {
+            biased;
+            finished = AssertUnwindSafe(run).catch_unwind() => match finished {
+                Ok(Ok(ack)) => answer(ack),
+                Ok(Err(error)) if error.is_fatal() => {
+                    Verdict::Rejected { text: format!("the handler rejected it: {error}") }
+                }
+                Ok(Err(error)) => Verdict::Failed { reason: error.to_string() },
+                Err(panic) => Verdict::Failed {
+                    reason: format!("the handler panicked: {}", panic_text(&*panic)),
+                },
+            },
+            () = core.abort.cancelled() => Verdict::Returned,
+            () = limit => Verdict::Failed {
                 reason: format!(
                     "the handler ran longer than {:?} and was stopped",
                     core.handler_timeout.unwrap_or_default()
@@ -262,7 +272,7 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
 }
 
 impl Judged {
-    fn new(received: Arc<Received>, verdict: Verdict) -> Self {
+    pub(super) fn new(received: Arc<Received>, verdict: Verdict) -> Self {
         Self { received, verdict, seen: None }
     }
 }

@@ -13,8 +13,11 @@ mod counters;
 mod handle;
 mod interceptor;
 mod message;
+mod pacing;
 mod runtime;
 mod settle;
+#[cfg(test)]
+mod tests;
 
 pub use self::{
     ack::{Ack, HandlerError},

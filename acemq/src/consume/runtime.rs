@@ -3,10 +3,7 @@
 use std::{
     collections::VecDeque,
     future::poll_fn,
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicU32, Ordering},
-    },
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
@@ -17,8 +14,14 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    ConsumerState, Settlement, claim::Idempotency, counters::Counters, handle::Handle, interceptor,
-    message::Received, settle::Settling,
+    ConsumerState, Settlement,
+    claim::Idempotency,
+    counters::Counters,
+    handle::{Handle, Judged, Verdict},
+    interceptor,
+    message::Received,
+    pacing::Pacing,
+    settle::Settling,
 };
 use crate::{
     connection::{Client, Stop},
@@ -36,7 +39,8 @@ use crate::{
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// How long handlers that were told to stop at the drain bound get to let go.
+/// How long past the drain bound what has to end by itself may take: giving claims up, and the
+/// broker's taking of the last settlements.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// Everything about one consumer but its payload's type.
@@ -56,11 +60,11 @@ pub(super) struct Core {
     pub(super) state: watch::Sender<ConsumerState>,
     /// No new deliveries, and no more waiting.
     pub(super) closing: CancellationToken,
-    /// Running handlers have to stop.
+    /// Running handlers have to stop, and nothing is published any more.
     pub(super) abort: CancellationToken,
     pub(super) deadline: OnceLock<Instant>,
     pub(super) handlers: TaskTracker,
-    pub(super) failed_copies: AtomicU32,
+    pub(super) pacing: Pacing,
     pub(super) stranded: watch::Sender<Option<usize>>,
     pub(super) handle: Box<dyn Handle>,
 }
@@ -85,6 +89,23 @@ impl Core {
             arguments: envelope::Headers::new(),
         })
         .await
+    }
+
+    /// Declares the dead-letter and waiting queues again, of which somebody has deleted one; says
+    /// whether they are all there.
+    pub(super) async fn declare_again(&self) -> bool {
+        if !self.declares {
+            return false;
+        }
+        let declare = async {
+            let link = self.client.consuming_link().await?;
+            declare_for_consumer(&*link, &self.queue, &self.policy).await
+        };
+        let declared = declare.await;
+        if let Err(error) = &declared {
+            tracing::warn!(queue = %self.queue, %error, "declaring its queues again failed");
+        }
+        declared.is_ok()
     }
 
     pub(super) async fn run(self: Arc<Self>, first: Box<dyn ConsumeChannel>) {
@@ -194,11 +215,7 @@ impl Core {
         let judged = tokio::select! {
             biased;
             judged = self.handle.judge(self, Arc::clone(&received), settler) => judged,
-            () = self.abort.cancelled() => {
-                settler.nack(tag, true);
-                self.counters.settled(Settlement::Returned);
-                return;
-            }
+            () = self.past_grace() => Judged::new(received, Verdict::Returned),
         };
         drop(slot);
         let settlement = Settling { core: self, settler, tag }.settle(&judged).await;
@@ -211,6 +228,12 @@ impl Core {
         if let Some(seen) = &judged.seen {
             interceptor::after_handle(self.client.consume_interceptors(), seen, settlement);
         }
+    }
+
+    /// Past this even a codec or a store that hangs is let go of.
+    async fn past_grace(&self) {
+        self.abort.cancelled().await;
+        tokio::time::sleep(GRACE).await;
     }
 
     /// Hands back what no handler has begun, waits for those running, makes sure that the broker
@@ -227,23 +250,15 @@ impl Core {
         if tokio::time::timeout_at(deadline, self.handlers.wait()).await.is_err() {
             stranded = self.handlers.len();
             self.abort.cancel();
-            // What does not let go within the grace is dropped with the channel.
-            let _ = tokio::time::timeout(GRACE, self.handlers.wait()).await;
+            // What never comes to an await cannot be stopped; nobody waits for it.
+            let _ = tokio::time::timeout(GRACE * 2, self.handlers.wait()).await;
         }
         if let Some(channel) = channel {
-            channel.close().await;
+            let bound = deadline.max(Instant::now() + GRACE);
+            // A channel that does not close in time is dropped.
+            let _ = tokio::time::timeout_at(bound, channel.close()).await;
         }
         stranded
-    }
-
-    pub(super) fn copies_landed(&self) {
-        self.failed_copies.store(0, Ordering::Relaxed);
-    }
-
-    /// How long the next message whose copy failed is held before it goes back.
-    pub(super) fn next_return(&self, first: Duration, longest: Duration) -> Duration {
-        let failures = self.failed_copies.fetch_add(1, Ordering::Relaxed).min(16);
-        first.saturating_mul(1 << failures).min(longest)
     }
 }
 
@@ -300,11 +315,15 @@ impl Stop for Core {
             if stranded == 0 {
                 return Ok(());
             }
+            let handlers = match stranded {
+                1 => "1 handler was".to_owned(),
+                many => format!("{many} handlers were"),
+            };
             Err(Error::new(
                 ErrorKind::Timeout,
                 format!(
-                    "close the consumer of \"{}\": {stranded} handlers were still running at the \
-                     bound and were stopped; their messages go back",
+                    "close the consumer of \"{}\": {handlers} still running at the bound, and \
+                     stopped; the messages go back",
                     self.queue
                 ),
             )

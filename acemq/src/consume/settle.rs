@@ -1,8 +1,7 @@
 //! Settling: the one place that acknowledges.
 //!
 //! First the copy is confirmed elsewhere, then the original is acknowledged. Where the copy cannot
-//! be made, the original goes back to the broker, paced: every return costs a delivery of a quorum
-//! queue's limit, and an unpaced one burns twenty of them in a quarter of a second.
+//! be made, the original goes back to the broker, paced.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,15 +12,11 @@ use super::{
     runtime::Core,
 };
 use crate::{
-    error::ErrorKind,
+    error::{ErrorKind, Result},
     retry::Wait,
     topology::{dead_letter_queue, parking_queue},
     transport::{Outgoing, Settler},
 };
-
-/// The waits before a message whose copy failed goes back: doubling between these.
-const FIRST_RETURN: Duration = Duration::from_secs(1);
-const LONGEST_RETURN: Duration = Duration::from_secs(60);
 
 /// One delivery about to be settled.
 pub(super) struct Settling<'a> {
@@ -116,29 +111,22 @@ impl Settling<'_> {
     /// Publishes the copy and acknowledges the original once the copy is known to be in a queue.
     async fn replace(&self, copy: Outgoing, settlement: Settlement) -> Settlement {
         let core = self.core;
-        if !self.settler.is_open() {
-            // The broker has taken the original back: a copy would double it.
-            return Settlement::Returned;
-        }
-        let target = copy.routing_key.clone();
+        let copy = Arc::new(copy);
+        let target = &*copy.routing_key;
         let published = tokio::select! {
-            published = core.client.publish(Arc::new(copy)) => published,
+            biased;
             () = core.abort.cancelled() => return self.give_back(),
+            published = self.publish(&copy, settlement) => published,
         };
         match published {
-            Ok(()) => {
-                core.copies_landed();
+            Ok(true) => {
+                core.pacing.landed(target);
                 self.ack(settlement)
             }
+            Ok(false) => Settlement::Returned,
             Err(error) => {
                 core.counters.copy_failed();
-                let rung_is_gone = error.kind() == ErrorKind::Unroutable
-                    && settlement == Settlement::Retried
-                    && target != *core.queue;
-                if rung_is_gone {
-                    core.meter.rung_missing(&target);
-                }
-                let wait = core.next_return(FIRST_RETURN, LONGEST_RETURN);
+                let wait = core.pacing.failed(target);
                 tracing::warn!(
                     queue = %core.queue, target, %error,
                     "the copy of a message did not land; the message goes back in {wait:?}"
@@ -147,6 +135,33 @@ impl Settling<'_> {
                 self.give_back()
             }
         }
+    }
+
+    /// `false` where nothing was published because the broker has taken the original back: a copy
+    /// would double it.
+    async fn publish(&self, copy: &Arc<Outgoing>, settlement: Settlement) -> Result<bool> {
+        let core = self.core;
+        if !self.settler.is_open() {
+            return Ok(false);
+        }
+        let error = match core.client.publish(Arc::clone(copy)).await {
+            Ok(()) => return Ok(true),
+            Err(error) => error,
+        };
+        if error.kind() != ErrorKind::Unroutable {
+            return Err(error);
+        }
+        // Somebody has deleted a queue that this consumer declared.
+        if settlement == Settlement::Retried && copy.routing_key != *core.queue {
+            core.meter.rung_missing(&copy.routing_key);
+        }
+        if !core.declare_again().await {
+            return Err(error);
+        }
+        if !self.settler.is_open() {
+            return Ok(false);
+        }
+        core.client.publish(Arc::clone(copy)).await.map(|()| true)
     }
 
     fn ack(&self, settlement: Settlement) -> Settlement {

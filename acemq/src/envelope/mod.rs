@@ -6,6 +6,8 @@
 
 mod names;
 mod read;
+#[cfg(test)]
+mod tests;
 mod value;
 mod with;
 mod write;

@@ -60,7 +60,7 @@ pub enum HeaderValue {
     /// A point in time, in seconds since the epoch.
     Timestamp(u64),
     /// A list of values.
-    List(Vec<HeaderValue>),
+    List(Vec<Self>),
     /// A nested table.
     Table(Headers),
 }

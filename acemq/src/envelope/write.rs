@@ -16,12 +16,13 @@ use crate::{
 
 /// Writes everything an envelope says into one header table.
 ///
-/// Reserved headers are strings and integers only, and one that is not set is left out.
+/// Reserved headers are strings and integers only, and one that is not set is left out. What the
+/// application's own headers say already (`acemq-…` of a message on its way) stays as it came.
 pub(crate) fn write(envelope: &Envelope) -> Headers {
     let mut headers = envelope.headers.clone();
     headers.extend(envelope.unknown.iter().map(|(name, value)| (name.clone(), value.clone())));
     let mut put = |name: &str, value: HeaderValue| {
-        headers.insert(name.to_owned(), value);
+        headers.entry(name.to_owned()).or_insert(value);
     };
     put(ID, envelope.id.as_str().into());
     put(TYPE, envelope.message_type.as_str().into());
@@ -46,7 +47,7 @@ pub(crate) fn write(envelope: &Envelope) -> Headers {
     }
     if let Some(route) = &envelope.route {
         put(ROUTE, route.steps.join(",").into());
-        put(ROUTE_POSITION, integer(u32::try_from(route.position).unwrap_or(u32::MAX)));
+        put(ROUTE_POSITION, integer(route.position));
         if !route.run_id.is_empty() {
             put(ROUTE_ID, route.run_id.as_str().into());
         }
@@ -55,14 +56,15 @@ pub(crate) fn write(envelope: &Envelope) -> Headers {
         put(REPLAYED_AT, at.into());
     }
     if envelope.replayed.count > 0 {
-        put(REPLAY_COUNT, i64::try_from(envelope.replayed.count).unwrap_or(i64::MAX).into());
+        put(REPLAY_COUNT, integer(envelope.replayed.count));
     }
     headers
 }
 
-/// A 32-bit integer as the family writes it; saturating, since counters may come from anywhere.
-fn integer(value: u32) -> HeaderValue {
-    i32::try_from(value).unwrap_or(i32::MAX).into()
+/// A 32-bit integer as the family writes it, or a wider one for what somebody made larger.
+fn integer(value: impl TryInto<i64>) -> HeaderValue {
+    let value = value.try_into().unwrap_or(i64::MAX);
+    i32::try_from(value).map_or_else(|_| value.into(), HeaderValue::from)
 }
 
 /// RFC 3339 in UTC with milliseconds and `Z`; `None` for a time that the form cannot say.

@@ -6,6 +6,8 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// From this wait on, a message waits in the broker.
 const BROKER_WAIT_FROM: Duration = Duration::from_secs(30);
+/// The longest time to live that RabbitMQ takes.
+const LONGEST_WAIT: Duration = Duration::from_millis(u32::MAX as u64);
 const MULTIPLIER: f64 = 2.0;
 const JITTER: f64 = 0.2;
 
@@ -96,7 +98,8 @@ impl RetryPolicy {
     }
 
     /// From which wait on a message waits in the broker. Default 30 seconds; zero keeps every
-    /// wait in the consumer.
+    /// wait in the consumer, where it has to be shorter than the broker's own limit for an
+    /// acknowledgement (30 minutes by default).
     pub fn wait_in_broker_from(mut self, threshold: Duration) -> Self {
         self.broker_wait_from = threshold;
         self
@@ -148,7 +151,7 @@ impl RetryPolicy {
                     rungs.push(rung);
                 }
             }
-            if wait >= self.max {
+            if self.is_constant_from(wait) {
                 break;
             }
         }
@@ -160,7 +163,7 @@ impl RetryPolicy {
         let mut total = Duration::ZERO;
         for attempt in 1..self.max_attempts {
             let wait = self.wait_after(attempt);
-            if wait >= self.max {
+            if self.is_constant_from(wait) {
                 return total.saturating_add(wait.saturating_mul(self.max_attempts - attempt));
             }
             total = total.saturating_add(wait);
@@ -177,9 +180,11 @@ impl RetryPolicy {
         if !(0.0..=1.0).contains(&self.jitter) {
             return refuse(format!("retry policy: jitter {} is not from 0 to 1", self.jitter));
         }
-        let longest = Duration::from_millis(u64::from(u32::MAX));
-        if self.max_attempts > 1 && self.initial.min(self.max) > longest {
-            return refuse(format!("retry policy: waits above {longest:?} fit no waiting queue"));
+        let longest = self.wait_after(self.max_attempts.saturating_sub(1));
+        if self.max_attempts > 1 && longest > LONGEST_WAIT {
+            return refuse(format!(
+                "retry policy: a wait of {longest:?} fits no waiting queue; {LONGEST_WAIT:?} does"
+            ));
         }
         Ok(())
     }
@@ -193,6 +198,11 @@ impl RetryPolicy {
             return self.max;
         }
         Duration::from_millis(millis.round() as u64)
+    }
+
+    /// Whether all waits after this one are the same.
+    fn is_constant_from(&self, wait: Duration) -> bool {
+        wait >= self.max || self.multiplier == 1.0 || self.initial.is_zero()
     }
 
     fn waits_in_broker(&self, wait: Duration) -> bool {
@@ -221,10 +231,11 @@ fn rung(queue: &str, wait: Duration) -> Rung {
 /// A wait as it stands in a queue's name: the largest unit that says it in whole numbers.
 fn render(wait: Duration) -> String {
     let millis = wait.as_millis();
-    match millis {
-        _ if millis % 3_600_000 == 0 && millis > 0 => format!("{}h", millis / 3_600_000),
-        _ if millis % 60_000 == 0 && millis > 0 => format!("{}m", millis / 60_000),
-        _ if millis % 1_000 == 0 => format!("{}s", millis / 1_000),
-        _ => format!("{millis}ms"),
-    }
+    [(3_600_000, "h"), (60_000, "m"), (1_000, "s")]
+        .into_iter()
+        .find(|(unit, _)| millis > 0 && millis.is_multiple_of(*unit))
+        .map_or_else(|| format!("{millis}ms"), |(unit, name)| format!("{}{name}", millis / unit))
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,7 +9,7 @@ use crate::{
     envelope::Headers,
     error::{Error, ErrorKind, Result},
     retry::RetryPolicy,
-    transport::{BindingSpec, Link, QueueInfo},
+    transport::{BindingSpec, Link, QueueInfo, QueueSpec},
 };
 
 impl Client {
@@ -129,11 +129,27 @@ async fn declare_queue(client: &Client, link: &dyn Link, queue: &Queue) -> Resul
         // A name of the broker's own making cannot be declared again after a lost connection.
         spec.name = format!("{}.{}", client.options().client_name, uuid::Uuid::new_v4());
     }
+    warn_about_delivery_limit(&spec);
     let info = link.declare_queue(&spec).await?;
     if spec.exclusive {
         client.own_queue(spec);
     }
     Ok(info)
+}
+
+/// A broker does not tell what a queue was declared with, so this is said where it is known: at the
+/// declaration.
+fn warn_about_delivery_limit(spec: &QueueSpec) {
+    let argument = |name| spec.arguments.get(name);
+    let is_quorum = argument("x-queue-type").and_then(|value| value.as_str()) == Some("quorum");
+    if is_quorum && argument("x-dead-letter-exchange").is_none() {
+        tracing::warn!(
+            queue = %spec.name,
+            "this quorum queue has no dead-letter target: a message that comes back more often \
+             than its delivery limit (20 by default from RabbitMQ 4.0) is dropped; declare it \
+             with `dead_letters()`"
+        );
+    }
 }
 
 /// Declares what every consumer needs beside its queue: where failed messages go, and where they

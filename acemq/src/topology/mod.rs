@@ -84,6 +84,10 @@ impl Exchange {
 }
 
 /// A queue to declare. Durable and a quorum queue unless said otherwise.
+///
+/// A quorum queue drops a message that has come back more often than its delivery limit (20 by
+/// default from RabbitMQ 4.0), unless it has a dead-letter target: say
+/// [`dead_letters`](Self::dead_letters). Declaring one without is logged as a warning.
 #[derive(Clone, Debug, PartialEq)]
 #[must_use = "a queue is declared by `Client::declare`"]
 pub struct Queue {

@@ -97,7 +97,10 @@ impl ConsumeChannel for AmqpConsume {
                     return Poll::Ready(ConsumeEvent::Delivery(delivery(theirs)));
                 }
                 Some(Ok(_)) => {}
-                Some(Err(lapin)) => self.failure = Some(error::reason(&lapin)),
+                Some(Err(lapin)) => {
+                    self.core.note_end(&lapin);
+                    self.failure = Some(error::reason(&lapin));
+                }
                 None => return Poll::Ready(ConsumeEvent::Ended(self.end())),
             }
         }

@@ -50,3 +50,119 @@ async fn nothing_acknowledged_comes_back_after_close() {
         link.close().await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_queue_ends_its_consumer_and_nothing_else() {
+    for (_, url) in testkit::brokers() {
+        let link = dial(&url).await;
+        let (queue, other) =
+            (declare(&link, Headers::new()).await, declare(&link, Headers::new()).await);
+        let mut channel = subscribe(&link, &queue, 1).await;
+        let mut neighbour = subscribe(&link, &other, 1).await;
+        link.delete_queue(&queue).await.unwrap();
+        let end = next(&mut channel).await;
+        assert!(matches!(end, ConsumeEvent::Ended(ConsumeEnd::CancelledByBroker)), "{end:?}");
+        channel.close().await;
+        verdict(send(&link, message("", &other, "m-1"))).await.unwrap();
+        assert!(matches!(next(&mut neighbour).await, ConsumeEvent::Delivery(_)));
+        neighbour.close().await;
+        link.delete_queue(&other).await.unwrap();
+        link.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancelled_consumer_gives_what_had_arrived_and_then_ends() {
+    for (_, url) in testkit::brokers() {
+        let link = dial(&url).await;
+        let queue = declare(&link, Headers::new()).await;
+        for number in 0..10 {
+            verdict(send(&link, message("", &queue, &format!("m-{number}")))).await.unwrap();
+        }
+        let mut channel = subscribe(&link, &queue, 5).await;
+        let ConsumeEvent::Delivery(first) = next(&mut channel).await else { panic!("ended") };
+        channel.cancel().await.unwrap();
+        let settler = channel.settler();
+        assert!(settler.ack(first.tag));
+        for _ in 1..5 {
+            let ConsumeEvent::Delivery(delivery) = next(&mut channel).await else {
+                panic!("ended")
+            };
+            assert!(settler.nack(delivery.tag, true));
+        }
+        let end = next(&mut channel).await;
+        assert!(matches!(end, ConsumeEvent::Ended(ConsumeEnd::Cancelled)), "{end:?}");
+        assert!(settler.is_open());
+        channel.close().await;
+        assert!(!settler.is_open());
+        assert!(!settler.ack(first.tag));
+        assert_eq!(link.purge_queue(&queue).await.unwrap(), 9);
+        link.delete_queue(&queue).await.unwrap();
+        link.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dropped_consumer_gives_its_messages_back_and_settles_no_more() {
+    for (_, url) in testkit::brokers() {
+        let link = dial(&url).await;
+        let queue = declare(&link, Headers::new()).await;
+        verdict(send(&link, message("", &queue, "m-1"))).await.unwrap();
+        let mut channel = subscribe(&link, &queue, 1).await;
+        let ConsumeEvent::Delivery(held) = next(&mut channel).await else { panic!("ended") };
+        let stale = channel.settler();
+        drop(channel);
+        testkit::eventually("the consumer is gone", BOUND, async || {
+            link.inspect_queue(&queue).await.unwrap().unwrap().consumers == 0
+        })
+        .await;
+        // The next channel gives the same tag to the same message.
+        let mut channel = subscribe(&link, &queue, 1).await;
+        let ConsumeEvent::Delivery(again) = next(&mut channel).await else { panic!("ended") };
+        assert_eq!(again.tag, held.tag);
+        assert!(again.redelivered);
+        assert!(!stale.ack(held.tag));
+        channel.close().await;
+        assert_eq!(link.purge_queue(&queue).await.unwrap(), 1);
+        link.delete_queue(&queue).await.unwrap();
+        link.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_channel_that_the_broker_closes_is_lost_with_its_reason() {
+    for (_, url) in testkit::brokers() {
+        let link = dial(&url).await;
+        let queue = declare(&link, Headers::new()).await;
+        let mut channel = subscribe(&link, &queue, 1).await;
+        // An unknown tag is answered as an acknowledgement that came too late is.
+        assert!(channel.settler().ack(42));
+        let end = next(&mut channel).await;
+        let ConsumeEvent::Ended(ConsumeEnd::Lost(reason)) = end else { panic!("{end:?}") };
+        assert!(reason.contains("unknown delivery tag 42"), "{reason}");
+        assert!(!channel.settler().is_open());
+        channel.close().await;
+        link.delete_queue(&queue).await.unwrap();
+        link.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_consumer_of_an_exclusive_one_is_refused() {
+    let Some(url) = testkit::amqp_url() else { return };
+    let link = dial(&url).await;
+    let queue = declare(&link, Headers::new()).await;
+    let exclusive = Subscription {
+        queue: queue.clone(),
+        prefetch: 1,
+        exclusive: true,
+        arguments: Headers::new(),
+    };
+    let first = link.subscribe(exclusive.clone()).await.unwrap();
+    let error = link.subscribe(exclusive).await.unwrap_err();
+    assert_eq!(error.kind(), crate::error::ErrorKind::Refused, "{error:?}");
+    assert_eq!(error.queue(), Some(&*queue));
+    first.close().await;
+    link.delete_queue(&queue).await.unwrap();
+    link.close().await;
+}

@@ -1,0 +1,14 @@
+//! What a consumer promises, on every broker.
+
+mod bench;
+mod closing;
+mod consuming;
+mod faults;
+mod idempotency;
+mod interceptors;
+mod recovering;
+mod retrying;
+mod set_aside;
+mod spy;
+mod telemetry;
+mod time;

@@ -1,0 +1,110 @@
+//! An idempotency store that writes down what it is asked, and fails when it is told to.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use acemq::{Claim, Error, ErrorKind, IdempotencyStore, Lease, MemoryIdempotencyStore, Result};
+
+/// What a store was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Call {
+    Claim,
+    Confirm,
+    Release,
+    Renew,
+    /// Not the store's: a handler ran.
+    Handle,
+}
+
+#[derive(Clone)]
+pub(crate) struct Spy {
+    store: MemoryIdempotencyStore,
+    calls: Arc<Mutex<Vec<(Call, String)>>>,
+    failing: Arc<Mutex<Vec<Call>>>,
+}
+
+impl Spy {
+    pub(crate) fn on(store: MemoryIdempotencyStore) -> Self {
+        Self { store, calls: Arc::default(), failing: Arc::default() }
+    }
+
+    /// From now on these calls fail.
+    pub(crate) fn fail(&self, calls: &[Call]) {
+        *self.failing.lock().unwrap() = calls.to_vec();
+    }
+
+    /// Writes down that a handler ran.
+    pub(crate) fn handled(&self, id: &str) {
+        self.calls.lock().unwrap().push((Call::Handle, id.to_owned()));
+    }
+
+    /// What was asked so far, without the renewals.
+    pub(crate) fn calls(&self) -> Vec<Call> {
+        let calls = self.calls.lock().unwrap();
+        calls.iter().map(|(call, _)| *call).filter(|call| *call != Call::Renew).collect()
+    }
+
+    pub(crate) fn count(&self, call: Call) -> usize {
+        self.calls.lock().unwrap().iter().filter(|(made, _)| *made == call).count()
+    }
+
+    /// The keys that were claimed, each once.
+    pub(crate) fn keys(&self) -> Vec<String> {
+        let calls = self.calls.lock().unwrap();
+        let mut keys: Vec<String> = calls
+            .iter()
+            .filter(|(call, _)| *call == Call::Claim)
+            .map(|(_, key)| key.clone())
+            .collect();
+        keys.dedup();
+        keys
+    }
+
+    fn note(&self, call: Call, key: &str) -> Result<()> {
+        self.calls.lock().unwrap().push((call, key.to_owned()));
+        if self.failing.lock().unwrap().contains(&call) {
+            return Err(Error::new(ErrorKind::Store, "ask the store: it is down"));
+        }
+        Ok(())
+    }
+}
+
+impl IdempotencyStore for Spy {
+    async fn claim(&self, key: &str) -> Result<bool> {
+        Ok(matches!(self.try_claim(key).await?, Claim::Owned(_)))
+    }
+
+    async fn is_confirmed(&self, key: &str) -> Result<bool> {
+        self.store.is_confirmed(key).await
+    }
+
+    async fn try_claim(&self, key: &str) -> Result<Claim> {
+        self.note(Call::Claim, key)?;
+        self.store.try_claim(key).await
+    }
+
+    async fn confirm(&self, lease: &Lease) -> Result<()> {
+        self.note(Call::Confirm, lease.key())?;
+        self.store.confirm(lease).await
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<()> {
+        self.note(Call::Release, lease.key())?;
+        self.store.release(lease).await
+    }
+
+    async fn renew(&self, lease: &Lease) -> Result<bool> {
+        self.note(Call::Renew, lease.key())?;
+        self.store.renew(lease).await
+    }
+
+    fn lease(&self) -> Option<Duration> {
+        IdempotencyStore::lease(&self.store)
+    }
+
+    fn retention(&self) -> Option<Duration> {
+        IdempotencyStore::retention(&self.store)
+    }
+}

@@ -1,0 +1,238 @@
+//! What a consumer says about itself: metrics and warnings.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Debug,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use acemq::{
+    Ack, Claim, HandlerError, IdempotencyStore, MemoryIdempotencyStore, Message, Queue, RetryPolicy,
+};
+use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+use tracing::{Event, Level, Metadata, Subscriber, field::Visit, span};
+
+use crate::{
+    consumer::bench::{Bench, recorder},
+    support::Broker,
+};
+
+/// Waits for a condition by letting the other tasks run.
+async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    testkit::eventually(what, Duration::from_secs(30), async || condition()).await;
+}
+
+// One thread, so that a recorder of the test's own sees all and nothing else.
+#[tokio::test]
+async fn every_delivery_is_counted_under_the_familys_names_and_outcomes() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _recording = metrics::set_default_local_recorder(&recorder);
+    let broker = Broker::memory();
+    let bench = Bench::new(&broker).await;
+    let store = MemoryIdempotencyStore::new();
+    let key = format!("{}/in-progress", bench.queue);
+    let Claim::Owned(theirs) = store.try_claim(&key).await.unwrap() else { panic!("a new key") };
+    let consumer = bench
+        .mq
+        .consumer::<String>(&*bench.queue)
+        .retry(RetryPolicy::fixed(2, Duration::from_millis(5)))
+        .in_progress_wait(Duration::from_millis(5))
+        .idempotent(store.clone())
+        .start(|message: Message<String>| async move {
+            match message.payload().as_str() {
+                "accept" => Ok(Ack::accept()),
+                "reject" => Ok(Ack::reject("no")),
+                "park" => Ok(Ack::park("no")),
+                _ => Err(HandlerError::transient("no")),
+            }
+        })
+        .await
+        .unwrap();
+    for payload in ["accept", "reject", "park", "fail"] {
+        bench.mq.send_to_queue(&bench.queue, payload).message_type("t").await.unwrap();
+    }
+    until("they are settled", || consumer.counters().dead_lettered == 1).await;
+    let again = bench.mq.send_to_queue(&bench.queue, "accept").message_type("t");
+    again.id("in-progress").await.unwrap();
+    until("it goes round", || consumer.counters().in_progress >= 1).await;
+    store.confirm(&theirs).await.unwrap();
+    until("it is a duplicate", || consumer.counters().duplicates == 1).await;
+    let in_progress = consumer.counters().in_progress;
+    consumer.close().await.unwrap();
+
+    let mut values = BTreeMap::new();
+    for (key, _, _, value) in snapshotter.snapshot().into_vec() {
+        let mut labels: Vec<String> = key
+            .key()
+            .labels()
+            .filter(|label| label.value() != bench.queue || label.key() != "queue")
+            .map(|label| format!("{}={}", label.key(), label.value()))
+            .collect();
+        labels.sort();
+        let name = format!("{} {}", key.key().name(), labels.join(" "));
+        let value = match value {
+            DebugValue::Counter(count) => count as f64,
+            DebugValue::Gauge(value) => value.into_inner(),
+            DebugValue::Histogram(values) => values.len() as f64,
+        };
+        values.insert(name.trim_end().to_owned(), value);
+    }
+    values.retain(|name, _| !name.starts_with("acemq.publish"));
+    // Of five messages, with the retry and the rounds of the last.
+    let deliveries = 6.0 + in_progress as f64;
+    let mut expected = BTreeMap::new();
+    for (outcome, count) in [
+        ("acked", 2.0),
+        ("rejected", 1.0),
+        ("parked", 1.0),
+        ("retried", 1.0),
+        ("dead_lettered", 1.0),
+        ("in_progress", in_progress as f64),
+    ] {
+        for name in ["acemq.consume.total", "acemq.consume.duration"] {
+            let labels = format!("message.type=t outcome={outcome} transport=memory");
+            expected.insert(format!("{name} {labels}"), count);
+        }
+    }
+    for (name, count) in [
+        ("acemq.consume.attempts", deliveries),
+        ("acemq.consume.in.flight", 0.0),
+        ("acemq.messages.retried.total", 1.0),
+        ("acemq.messages.dead.lettered.total outcome=dead_lettered", 2.0),
+        ("acemq.messages.dead.lettered.total outcome=parked", 1.0),
+    ] {
+        expected.insert(name.to_owned(), count);
+    }
+    assert_eq!(values, expected);
+}
+
+// promise: RT-3
+#[tokio::test]
+async fn copies_that_do_not_land_are_counted_by_the_queue_they_were_for() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _recording = metrics::set_default_local_recorder(&recorder);
+    let broker = Broker::memory();
+    let bench = Bench::new(&broker).await;
+    let wait = Duration::from_secs(5);
+    let policy = RetryPolicy::fixed(2, wait).wait_in_broker_from(wait);
+    let consumer = bench
+        .mq
+        .consumer::<String>(&*bench.queue)
+        .declare(false)
+        .retry(policy)
+        .start(|message: Message<String>| async move {
+            match message.payload().as_str() {
+                "reject" => Ok(Ack::reject("no")),
+                _ => Err(HandlerError::transient("no")),
+            }
+        })
+        .await
+        .unwrap();
+    bench.mq.delete_queue(&bench.dead_letters()).await.unwrap();
+    bench.send("reject").await;
+    bench.send("retry").await;
+    until("both went back", || consumer.counters().returned >= 2).await;
+
+    let metrics = snapshotter.snapshot().into_vec();
+    let count = |name: &str, tag: &str, value: &str| {
+        metrics.iter().any(|(key, _, _, counted)| {
+            key.key().name() == name
+                && key.key().labels().any(|label| (label.key(), label.value()) == (tag, value))
+                && matches!(counted, DebugValue::Counter(1..))
+        })
+    };
+    assert!(count("acemq.messages.set.aside.failed", "target", &bench.dead_letters()));
+    assert!(count("acemq.retry.rung.missing", "rung", &format!("{}.retry.5s", bench.queue)));
+}
+
+/// Collects the texts of warnings.
+#[derive(Clone, Default)]
+struct Warnings(Arc<Mutex<Vec<String>>>);
+
+impl Warnings {
+    fn any(&self, part: &str) -> bool {
+        self.0.lock().unwrap().iter().any(|text| text.contains(part))
+    }
+}
+
+struct Text(String);
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn Debug) {
+        self.0.push_str(&format!("{}={value:?} ", field.name()));
+    }
+}
+
+impl Subscriber for Warnings {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= Level::WARN
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut text = Text(String::new());
+        event.record(&mut text);
+        self.0.lock().unwrap().push(text.0);
+    }
+
+    fn new_span(&self, _span: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _span: &span::Id, _values: &span::Record<'_>) {}
+    fn record_follows_from(&self, _span: &span::Id, _follows: &span::Id) {}
+    fn enter(&self, _span: &span::Id) {}
+    fn exit(&self, _span: &span::Id) {}
+}
+
+// promise: ID-21
+#[tokio::test]
+async fn a_retention_shorter_than_the_retry_ladder_is_warned_about() {
+    let broker = Broker::memory();
+    let bench = Bench::new(&broker).await;
+    let warnings = Warnings::default();
+    let _guard = tracing::subscriber::set_default(warnings.clone());
+    let hour = Duration::from_secs(3_600);
+    for (retention, warned) in [(4 * hour, false), (2 * hour, true)] {
+        let store = MemoryIdempotencyStore::new().retention(retention);
+        let builder = bench.mq.consumer::<String>(&*bench.queue).idempotent(store);
+        let policy = RetryPolicy::fixed(4, hour);
+        let _consumer = builder.retry(policy).start(recorder().0).await.unwrap();
+        assert_eq!(warnings.any("forgets confirmations"), warned);
+    }
+}
+
+// promise: ID-15
+#[tokio::test(start_paused = true)]
+async fn taking_over_an_expired_claim_is_warned_about() {
+    let broker = Broker::memory();
+    let bench = Bench::new(&broker).await;
+    let warnings = Warnings::default();
+    let _guard = tracing::subscriber::set_default(warnings.clone());
+    let store = MemoryIdempotencyStore::new();
+    let key = format!("{}/id-1", bench.queue);
+    store.try_claim(&key).await.unwrap();
+    let (record, mut seen) = recorder::<String>();
+    let builder = bench.mq.consumer::<String>(&*bench.queue).idempotent(store);
+    let _consumer = builder.start(record).await.unwrap();
+    bench.mq.send_to_queue(&bench.queue, "o-1").id("id-1").await.unwrap();
+    seen.recv().await.unwrap();
+    assert!(warnings.any("took over an expired claim"));
+}
+
+#[tokio::test]
+async fn a_quorum_queue_without_a_dead_letter_target_is_warned_about() {
+    let broker = Broker::memory();
+    let mq = acemq::connect(&*broker.url).await.unwrap();
+    let warnings = Warnings::default();
+    let _guard = tracing::subscriber::set_default(warnings.clone());
+    let target = Queue::new("wired").argument("x-dead-letter-exchange", "acemq.dlx");
+    for queue in [Queue::new("safe").dead_letters(), Queue::new("classic").classic(), target] {
+        mq.declare_queue(&queue).await.unwrap();
+    }
+    assert!(!warnings.any("dead-letter target"));
+    mq.declare_queue(&Queue::new("bare")).await.unwrap();
+    assert!(warnings.any("dead-letter target"));
+}

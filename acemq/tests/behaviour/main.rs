@@ -1,0 +1,4 @@
+//! What the library promises, on every broker. One binary, because each costs a link.
+
+mod consumer;
+mod support;

@@ -1,0 +1,98 @@
+//! One body of a test, run on every broker.
+#![allow(dead_code, reason = "each test crate uses its own part")]
+
+use std::{
+    panic::{AssertUnwindSafe, resume_unwind},
+    sync::{Arc, Mutex},
+};
+
+use acemq::testing::MemoryBroker;
+use futures_util::FutureExt as _;
+
+/// A broker under test.
+#[derive(Clone, Debug)]
+pub(crate) struct Broker {
+    /// Its address.
+    pub(crate) url: String,
+    /// For the broker inside the process: the operator's side of it, which keeps it alive.
+    pub(crate) memory: Option<MemoryBroker>,
+    leftovers: Arc<Mutex<Vec<String>>>,
+}
+
+impl Broker {
+    /// A broker of this test's own, inside the process.
+    #[must_use]
+    pub(crate) fn memory() -> Self {
+        let broker = MemoryBroker::new();
+        Self { url: broker.url(), memory: Some(broker), leftovers: Arc::default() }
+    }
+
+    /// A shared RabbitMQ: `None`, said in plain sight, where there is none.
+    #[must_use]
+    pub(crate) fn rabbitmq(url: Option<String>) -> Option<Self> {
+        url.map(|url| Self { url, memory: None, leftovers: Arc::default() })
+    }
+
+    /// A queue name of the test's own. What is there under it, and under those that a consumer
+    /// makes of it, is deleted after the test.
+    pub(crate) fn name(&self, prefix: &str) -> String {
+        let name = testkit::unique(prefix);
+        for suffix in ["", ".dlq", ".parked"] {
+            self.leaves(format!("{name}{suffix}"));
+        }
+        name
+    }
+
+    /// Has a queue deleted after the test.
+    pub(crate) fn leaves(&self, queue: impl Into<String>) {
+        self.leftovers.lock().unwrap().push(queue.into());
+    }
+
+    /// Runs a test's body and cleans up after it, also where it failed.
+    pub(crate) async fn run<F: Future<Output = ()>>(self, behaviour: impl FnOnce(Self) -> F) {
+        let outcome = AssertUnwindSafe(behaviour(self.clone())).catch_unwind().await;
+        let leftovers = std::mem::take(&mut *self.leftovers.lock().unwrap());
+        if self.memory.is_none() && !leftovers.is_empty() {
+            let mq = acemq::connect(&*self.url).await.unwrap();
+            for queue in leftovers {
+                mq.delete_queue(&queue).await.unwrap();
+            }
+            mq.close().await.unwrap();
+        }
+        if let Err(failed) = outcome {
+            resume_unwind(failed);
+        }
+    }
+}
+
+/// Stamps a test for `memory://`, RabbitMQ 3.x and RabbitMQ 4.x each. Names the body's broker.
+#[macro_export]
+macro_rules! on_every_broker {
+    ($($(#[$attribute:meta])* async fn $name:ident($broker:ident: Broker) $body:block)*) => {$(
+        $(#[$attribute])*
+        mod $name {
+            use super::*;
+
+            async fn behaviour($broker: $crate::support::Broker) $body
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn in_memory() {
+                $crate::support::Broker::memory().run(behaviour).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn on_rabbitmq_3() {
+                if let Some(broker) = $crate::support::Broker::rabbitmq(testkit::amqp_url()) {
+                    broker.run(behaviour).await;
+                }
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn on_rabbitmq_4() {
+                if let Some(broker) = $crate::support::Broker::rabbitmq(testkit::amqp4_url()) {
+                    broker.run(behaviour).await;
+                }
+            }
+        }
+    )*};
+}
