@@ -19,6 +19,10 @@ pub trait SqlDatabase: Dialect {}
 
 /// The part of a database that only this crate uses.
 pub trait Dialect: sqlx::Database + Sized {
+    /// Whether a transaction that reads and then writes may fail for that alone, so that the
+    /// caller's must not be read in before it is written in.
+    const WRITES_BEFORE_READING: bool;
+
     fn outbox_sql(table: &Table, times: Times, max_attempts: u32) -> OutboxSql;
     fn outbox_schema(table: &Table, max_attempts: u32) -> Vec<String>;
     fn idempotency_sql(table: &Table, times: Times) -> IdempotencySql;
@@ -133,7 +137,7 @@ pub struct OutboxSql {
 
 /// The parts of an insert of any number of rows.
 #[derive(Debug)]
-pub struct Insert {
+pub(crate) struct Insert {
     pub(crate) head: String,
     pub(crate) row: fn(first: usize, times: Times) -> String,
     pub(crate) times: Times,

@@ -41,3 +41,13 @@ pub type SqliteOutbox = SqlOutbox<sqlx::Sqlite>;
 /// The idempotency store on SQLite.
 #[cfg(feature = "sqlite")]
 pub type SqliteIdempotency = SqlIdempotency<sqlx::Sqlite>;
+
+/// The code in the README and the guide compiles and runs.
+#[cfg(all(doctest, feature = "sqlite"))]
+mod documents {
+    #[doc = include_str!("../../README.md")]
+    struct Readme;
+
+    #[doc = include_str!("../../docs/guide.md")]
+    struct Guide;
+}

@@ -14,7 +14,7 @@ use crate::{
     body,
     database::{Insert, OutboxSql, SqlDatabase, Statement, failed},
     name::HolderName,
-    table::{self, Table},
+    table::{self, Table, Times},
 };
 
 const DEFAULT_TABLE: &str = "acemq_outbox";
@@ -220,7 +220,33 @@ impl<DB: SqlDatabase> SqlOutbox<DB> {
         connection: &mut DB::Connection,
         records: &[OutboxRecord],
     ) -> Result<()> {
-        let sql = self.sql_from(&mut *connection).await?;
+        let looked_at = self.sql.get().map(Arc::clone);
+        match looked_at {
+            Some(sql) => self.insert_with(&sql, connection, records).await?,
+            None if DB::WRITES_BEFORE_READING => {
+                let sql = DB::outbox_sql(&self.table, Times::Zoned, self.max_attempts);
+                let inserted = self.insert_with(&sql, &mut *connection, records).await;
+                // What the table's shape says comes before what the insert made of it.
+                self.sql_from(connection).await?;
+                inserted?;
+            }
+            None => {
+                let sql = self.sql_from(&mut *connection).await?;
+                self.insert_with(&sql, connection, records).await?;
+            }
+        }
+        for record in records {
+            self.signal.arm(record.id());
+        }
+        Ok(())
+    }
+
+    async fn insert_with(
+        &self,
+        sql: &OutboxSql,
+        connection: &mut DB::Connection,
+        records: &[OutboxRecord],
+    ) -> Result<()> {
         for chunk in records.chunks(ROWS_A_STATEMENT) {
             let mut statement = if chunk.len() == 1 {
                 Statement::new(&sql.insert.one)
@@ -234,9 +260,6 @@ impl<DB: SqlDatabase> SqlOutbox<DB> {
                 [record] => self.doing(&format!("add record {}", record.id())),
                 _ => self.doing(&format!("add {} records", chunk.len())),
             }))?;
-        }
-        for record in records {
-            self.signal.arm(record.id());
         }
         Ok(())
     }

@@ -16,6 +16,8 @@ use crate::{
 impl SqlDatabase for Postgres {}
 
 impl Dialect for Postgres {
+    const WRITES_BEFORE_READING: bool = false;
+
     fn outbox_sql(table: &Table, times: Times, max_attempts: u32) -> OutboxSql {
         let t = table.quoted();
         let (now, seen) = (written(times), compared(times));

@@ -20,6 +20,9 @@ const NOW: &str = "strftime('%Y-%m-%d %H:%M:%f000', 'now')";
 impl SqlDatabase for Sqlite {}
 
 impl Dialect for Sqlite {
+    // A deferred transaction that has read cannot always write, whatever the busy timeout.
+    const WRITES_BEFORE_READING: bool = true;
+
     fn outbox_sql(table: &Table, times: Times, max_attempts: u32) -> OutboxSql {
         let t = table.quoted();
         let free = format!(
@@ -49,29 +52,30 @@ impl Dialect for Sqlite {
                 later("$3")
             )
             .into(),
+            // The plus keeps the index of the backlog out of it: the ids say which rows.
             publish: format!(
                 "UPDATE {t} SET published_at = {NOW}, locked_by = NULL, locked_until = NULL \
-                 WHERE id IN (SELECT value FROM json_each($1)) AND published_at IS NULL"
+                 WHERE id IN (SELECT value FROM json_each($1)) AND +published_at IS NULL"
             )
             .into(),
             fail: format!(
                 "UPDATE {t} AS o SET attempts = o.attempts + 1, last_error = f.value ->> 'reason', \
                  locked_by = NULL, locked_until = {} FROM json_each($1) AS f \
                  WHERE o.id = f.value ->> 'id' AND o.locked_by = f.value ->> 'token' \
-                 AND o.published_at IS NULL",
+                 AND +o.published_at IS NULL",
                 later("(f.value ->> 'wait')")
             )
             .into(),
             give_back: format!(
                 "UPDATE {t} SET locked_by = NULL, locked_until = NULL \
                  WHERE id IN (SELECT value FROM json_each($1)) \
-                 AND locked_by = $2 AND published_at IS NULL"
+                 AND locked_by = $2 AND +published_at IS NULL"
             )
             .into(),
             renew: format!(
                 "UPDATE {t} SET locked_until = {} \
                  WHERE id IN (SELECT value FROM json_each($1)) \
-                 AND locked_by = $2 AND published_at IS NULL",
+                 AND locked_by = $2 AND +published_at IS NULL",
                 later("$3")
             )
             .into(),
@@ -267,5 +271,38 @@ fn kinds(declared: &str) -> Vec<Kind> {
         vec![Kind::Time]
     } else {
         vec![Kind::Other]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sqlx::Connection;
+
+    use super::*;
+    use crate::database::Statement;
+
+    /// How SQLite goes about a statement.
+    async fn plan(connection: &mut SqliteConnection, sql: &str) -> String {
+        let explain = Statement::new(&format!("EXPLAIN QUERY PLAN {sql}").into());
+        let rows = Sqlite::fetch(connection, explain).await.unwrap();
+        rows.iter().filter_map(|row| Sqlite::text(row, 3)).collect::<Vec<_>>().join("; ")
+    }
+
+    #[tokio::test]
+    async fn claims_read_the_index_of_due_records_and_marks_go_by_id() {
+        let mut connection = SqliteConnection::connect("sqlite::memory:").await.unwrap();
+        let table = Table::new("o");
+        for statement in Sqlite::outbox_schema(&table, 10) {
+            Sqlite::run(&mut connection, Statement::new(&statement.into())).await.unwrap();
+        }
+        let sql = Sqlite::outbox_sql(&table, Times::Zoned, 10);
+        let claim = plan(&mut connection, &sql.claim).await;
+        assert!(claim.contains("USING INDEX o_due") || claim.contains("COVERING INDEX o_due"));
+        assert!(!claim.contains("TEMP B-TREE"), "the backlog is sorted: {claim}");
+        for by_id in [&sql.publish, &sql.fail, &sql.give_back, &sql.renew] {
+            let plan = plan(&mut connection, by_id).await;
+            assert!(!plan.contains("published_at=?"), "the backlog is read: {plan}");
+            assert!(plan.contains("(id=?)"), "{plan}");
+        }
     }
 }

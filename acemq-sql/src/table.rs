@@ -67,7 +67,7 @@ fn plain_identifier(what: &str, name: &str) -> Result<String> {
 
 /// What a column can hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     Text,
     Integer,
     /// A time with its zone, or text that means one.

@@ -1,4 +1,67 @@
 //! Reliable messaging over RabbitMQ.
+//!
+//! A [`send`](Publisher::send) that returns `Ok` is confirmed by the broker and in a queue. A
+//! message is acknowledged after its handler, and one that fails is tried again, and then set
+//! aside where it can be looked at. An outbox ([`OutboxRelay`]) lets messages commit with a database, and an
+//! idempotency store ([`IdempotencyStore`]) lets each take effect once. On the wire it is one of
+//! the AceMQ family, beside Java, Go, .NET, Python and Ruby.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> acemq::Result<()> {
+//! use std::time::Duration;
+//! use acemq::{HandlerError, Message, Queue, RetryPolicy};
+//!
+//! async fn greet(message: Message<String>) -> Result<(), HandlerError> {
+//!     println!("hello {}", message.payload());
+//!     Ok(())
+//! }
+//!
+//! let mq = acemq::connect("memory://crate-example").await?; // or amqp://user:password@host
+//! mq.declare_queue(&Queue::new("names").dead_letters()).await?;
+//!
+//! let consumer = mq
+//!     .consumer::<String>("names")
+//!     .retry(RetryPolicy::exponential(5, Duration::from_secs(1), Duration::from_secs(60)))
+//!     .start(greet)
+//!     .await?;
+//! mq.send_to_queue("names", "Ada").await?;
+//!
+//! // … until the service stops:
+//! mq.close().await?;
+//! # drop(consumer);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Where to look
+//!
+//! | for | see |
+//! |---|---|
+//! | connecting and closing | [`connect()`], [`Client`] |
+//! | exchanges, queues, bindings | [`Topology`], [`Queue`], [`Exchange`] |
+//! | sending | [`Client::publisher`], [`Publisher`] |
+//! | handling, retries, dead letters | [`Client::consumer`], [`ConsumerBuilder`], [`RetryPolicy`] |
+//! | duplicates | [`ConsumerBuilder::idempotent`], [`IdempotencyStore`] |
+//! | messages that commit with a database | [`OutboxRelay`], [`OutboxRecord`], and the crate `acemq-sql` |
+//! | formats | [`Json`], [`Text`], [`RawBytes`], [`Encode`], [`Decode`] |
+//! | tests without a server | [`testing::MemoryBroker`], `memory://NAME` |
+//! | what went wrong | [`Error`], [`ErrorKind`] |
+//!
+//! # What it promises, and does not
+//!
+//! Publishing is at least once: a failed send says whether the message may have arrived all the
+//! same. Handling is at least once, and once in effect with an idempotency store. Nothing is
+//! acknowledged before its handler has succeeded or its copy is safe elsewhere. The order of
+//! messages is not promised where there are retries or several handlers.
+//!
+//! Every wait is bounded, and every future may be dropped at any await: no message is lost by it.
+//! What works in the background stops when its handle ([`Consumer`], [`OutboxRelay`]) is dropped.
+//!
+//! # Features
+//!
+//! `amqp` (on by default) is RabbitMQ over AMQP 0-9-1, with TLS. Without it only `memory://`
+//! connects.
 
 #[cfg(test)]
 extern crate self as acemq;

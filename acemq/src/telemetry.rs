@@ -7,7 +7,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -30,6 +30,11 @@ static METADATA: Metadata<'static> = Metadata::new("acemq", Level::INFO, Some("a
 
 /// Message types come from whoever publishes; beyond this many per consumer they share a series.
 const MAX_MESSAGE_TYPES: usize = 100;
+
+/// Routing keys may hold anything, ids too; beyond this many targets a client's new ones share a
+/// series.
+const MAX_TARGETS: usize = 1_000;
+const OTHER: &str = "other";
 
 /// Describes every metric to the installed recorder, with its unit. Call it once, after
 /// installing the recorder.
@@ -139,25 +144,20 @@ impl OutcomeKeys {
     }
 }
 
-/// Reports the publishes to one target.
+/// Reports the publishes of one message type to one target.
 #[derive(Clone, Debug)]
-pub(crate) struct PublishMeter(std::sync::Arc<[OutcomeKeys; 5]>);
+pub(crate) struct PublishMeter(Arc<[OutcomeKeys; 5]>);
 
 impl PublishMeter {
-    pub(crate) fn new(
-        exchange: &str,
-        routing_key: &str,
-        message_type: &str,
-        transport: &'static str,
-    ) -> Self {
+    fn new(target: &PublishTarget, transport: &'static str) -> Self {
         let labels = [
-            label("exchange", exchange),
-            label("routing.key", routing_key),
-            label("message.type", message_type),
+            label("exchange", &target.exchange),
+            label("routing.key", &target.routing_key),
+            label("message.type", &target.message_type),
             Label::from_static_parts("transport", transport),
         ];
         let names = (PUBLISH_TOTAL, PUBLISH_DURATION);
-        Self(std::sync::Arc::new(
+        Self(Arc::new(
             PublishOutcome::ALL.map(|(_, outcome)| OutcomeKeys::new(names, &labels, outcome)),
         ))
     }
@@ -167,12 +167,51 @@ impl PublishMeter {
     }
 }
 
+/// What the publishes of one series have in common.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct PublishTarget {
+    exchange: String,
+    routing_key: String,
+    message_type: String,
+}
+
+/// The publish meters of one client.
+#[derive(Debug)]
+pub(crate) struct PublishMeters {
+    transport: &'static str,
+    known: Mutex<HashMap<PublishTarget, PublishMeter>>,
+}
+
+impl PublishMeters {
+    pub(crate) fn new(transport: &'static str) -> Self {
+        Self { transport, known: Mutex::default() }
+    }
+
+    pub(crate) fn of(&self, exchange: &str, routing_key: &str, message_type: &str) -> PublishMeter {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut target = PublishTarget {
+            exchange: exchange.to_owned(),
+            routing_key: routing_key.to_owned(),
+            message_type: message_type.to_owned(),
+        };
+        if known.len() >= MAX_TARGETS && !known.contains_key(&target) {
+            target = PublishTarget {
+                exchange: OTHER.to_owned(),
+                routing_key: OTHER.to_owned(),
+                message_type: OTHER.to_owned(),
+            };
+        }
+        let meter = || PublishMeter::new(&target, self.transport);
+        known.entry(target.clone()).or_insert_with(meter).clone()
+    }
+}
+
 /// Reports the deliveries of one consumer.
 #[derive(Debug)]
 pub(crate) struct ConsumeMeter {
     queue: SharedString,
     transport: &'static str,
-    by_type: Mutex<HashMap<String, std::sync::Arc<[OutcomeKeys; 7]>>>,
+    by_type: Mutex<HashMap<String, Arc<[OutcomeKeys; 7]>>>,
     attempts: Key,
     in_flight: Key,
     retried: Key,
@@ -238,22 +277,22 @@ impl ConsumeMeter {
         count(&Key::from_parts(name, labels));
     }
 
-    fn keys(&self, message_type: &str) -> std::sync::Arc<[OutcomeKeys; 7]> {
+    fn keys(&self, message_type: &str) -> Arc<[OutcomeKeys; 7]> {
         let mut by_type = self.by_type.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(keys) = by_type.get(message_type) {
-            return std::sync::Arc::clone(keys);
+            return Arc::clone(keys);
         }
-        let message_type = if by_type.len() < MAX_MESSAGE_TYPES { message_type } else { "other" };
+        let message_type = if by_type.len() < MAX_MESSAGE_TYPES { message_type } else { OTHER };
         let labels = [
             Label::new("queue", self.queue.clone()),
             label("message.type", message_type),
             Label::from_static_parts("transport", self.transport),
         ];
         let names = (CONSUME_TOTAL, CONSUME_DURATION);
-        let keys = std::sync::Arc::new(
+        let keys = Arc::new(
             ConsumeOutcome::ALL.map(|(_, outcome)| OutcomeKeys::new(names, &labels, outcome)),
         );
-        by_type.insert(message_type.to_owned(), std::sync::Arc::clone(&keys));
+        by_type.insert(message_type.to_owned(), Arc::clone(&keys));
         keys
     }
 }
@@ -301,5 +340,5 @@ fn label(name: &'static str, value: &str) -> Label {
 }
 
 fn shared(text: &str) -> SharedString {
-    SharedString::from_shared(std::sync::Arc::from(text))
+    SharedString::from_shared(Arc::from(text))
 }

@@ -9,7 +9,6 @@ use crate::error::{Error, ErrorKind, Result};
 /// JSON through serde: writes `application/json`; reads that, `text/json`, every `…+json`, and a
 /// message without a content type.
 #[derive(Clone, Copy, Debug, Default)]
-#[expect(clippy::exhaustive_structs, reason = "its name is how it is made")]
 pub struct Json;
 
 impl<T: Serialize + Sync + ?Sized> Encode<T> for Json {

@@ -8,7 +8,6 @@ use crate::error::{Error, ErrorKind, Result};
 /// Plain text in UTF-8: writes and reads `text/plain`. Bytes that are not UTF-8 are refused, so
 /// such a message is parked and not delivered garbled.
 #[derive(Clone, Copy, Debug, Default)]
-#[expect(clippy::exhaustive_structs, reason = "its name is how it is made")]
 pub struct Text;
 
 impl<T: AsRef<str> + Sync + ?Sized> Encode<T> for Text {

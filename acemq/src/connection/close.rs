@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, PoisonError, Weak};
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::Client;
 use crate::{error::Result, transport::BoxFuture};
@@ -28,9 +28,9 @@ fn add(list: &mut Vec<Weak<dyn Stop>>, entry: Weak<dyn Stop>) {
 
 impl Client {
     /// Closes everything in order: relays finish the batch in hand; consumers stop taking
-    /// messages, hand back what no handler has begun, and wait for running handlers within the
-    /// drain timeout (all of them together); then the connections close. Closing twice is no
-    /// error.
+    /// messages, hand back what no handler has begun, and wait for running handlers; publishes
+    /// that the broker has not answered yet get their answer; then the connections close. All of
+    /// it shares the drain timeout. Closing twice is no error.
     ///
     /// # Errors
     /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) when handlers were still running at the
@@ -54,9 +54,21 @@ impl Client {
                 }
             }
         }
+        self.answer_publishes(deadline).await;
         self.0.permits.close();
         tokio::join!(self.0.publishing.close(), self.0.consuming.close());
         first_error.map_or(Ok(()), Err)
+    }
+
+    /// Waits for the answers to what is at the broker. New publishes queue behind this and then
+    /// find the client closed.
+    async fn answer_publishes(&self, deadline: Instant) {
+        let connected = self.0.publishing.current().is_some();
+        let all = u32::try_from(self.options().max_outstanding_publishes).unwrap_or(u32::MAX);
+        if connected {
+            // Past the deadline their callers hear that the connection was lost.
+            let _ = timeout_at(deadline, self.0.permits.acquire_many(all)).await;
+        }
     }
 
     /// Whether [`close`](Self::close) has been called.

@@ -14,6 +14,7 @@ use crate::{
     consume::ConsumeInterceptor,
     error::{Error, ErrorKind, Result},
     publish::PublishInterceptor,
+    telemetry::PublishMeters,
     transport::{BoxFuture, DialOptions, MemoryTransport, Transport},
 };
 
@@ -136,7 +137,8 @@ impl Connect {
     /// How many publishes may wait for their confirm at once; the next ones wait for a place.
     /// Default 1,000, at least 1.
     pub fn max_outstanding_publishes(mut self, count: usize) -> Self {
-        self.options.max_outstanding_publishes = count.clamp(1, Semaphore::MAX_PERMITS);
+        self.options.max_outstanding_publishes =
+            count.clamp(1, Semaphore::MAX_PERMITS.min(u32::MAX as usize));
         self
     }
 
@@ -192,6 +194,7 @@ impl Connect {
             permits: Arc::new(Semaphore::new(self.options.max_outstanding_publishes)),
             origin: format!("{}@{host}", self.options.client_name),
             clock: Clock::start(),
+            publish_meters: PublishMeters::new(transport.name()),
             owned: Mutex::default(),
             transport,
             publish_interceptors,

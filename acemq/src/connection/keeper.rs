@@ -21,6 +21,9 @@ use crate::{
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
+/// A connection that lasted this long was a good one: the next attempt is made at once.
+const STABLE: Duration = Duration::from_secs(5);
+
 /// What a connection owns on the broker, declared again on every new link.
 #[derive(Debug, Default)]
 pub(super) struct OwnedTopology {
@@ -162,30 +165,45 @@ impl LinkKeeper {
     fn not_connected(&self) -> Error {
         let state = self.shared.state.borrow().clone();
         let reason = match state {
-            ConnectionState::Recovering { reason, attempt } => {
-                format!("{reason}; {attempt} attempts so far, and they go on")
-            }
-            _ => "connecting takes too long".to_owned(),
+            ConnectionState::Recovering { reason, .. } => format!("{reason}; attempts go on"),
+            _ => "connecting takes longer than the caller waits".to_owned(),
         };
-        Error::new(ErrorKind::Connect, format!("wait for the broker: not connected ({reason})"))
+        Error::new(ErrorKind::Connect, format!("not connected to the broker ({reason})"))
     }
 }
 
 fn closed() -> Error {
-    Error::new(ErrorKind::Closed, "use the connection: the client is closed")
+    Error::new(ErrorKind::Closed, "the client is closed")
+}
+
+/// The pauses between attempts: none before the first, then growing.
+#[derive(Default)]
+struct Backoff(Option<Duration>);
+
+impl Backoff {
+    async fn wait(&mut self) {
+        let Some(pause) = self.0 else {
+            self.0 = Some(FIRST_PAUSE);
+            return;
+        };
+        tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+        self.0 = Some((pause * 2).min(LONGEST_PAUSE));
+    }
 }
 
 impl Shared {
     async fn keep(&self, first: Option<Arc<dyn Link>>) {
         let mut next = first;
+        let mut backoff = Backoff::default();
         loop {
             let link = match next.take() {
                 Some(link) => link,
                 None => tokio::select! {
                     () = self.closing.cancelled() => return,
-                    link = self.dial_until_connected() => link,
+                    link = self.dial_until_connected(&mut backoff) => link,
                 },
             };
+            let connected = Instant::now();
             self.link.send_replace(Some(Arc::clone(&link)));
             tokio::select! {
                 () = self.closing.cancelled() => {
@@ -199,6 +217,9 @@ impl Shared {
                     );
                     self.state.send_replace(ConnectionState::Recovering { attempt: 1, reason });
                 }
+            }
+            if connected.elapsed() >= STABLE {
+                backoff = Backoff::default();
             }
         }
     }
@@ -227,9 +248,10 @@ impl Shared {
         }
     }
 
-    async fn dial_until_connected(&self) -> Arc<dyn Link> {
-        let mut pause = FIRST_PAUSE;
-        for attempt in 1_u32.. {
+    async fn dial_until_connected(&self, backoff: &mut Backoff) -> Arc<dyn Link> {
+        let mut attempt = 1_u32;
+        loop {
+            backoff.wait().await;
             match self.dial().await {
                 Ok(link) => {
                     tracing::info!(
@@ -240,18 +262,14 @@ impl Shared {
                 Err(error) => {
                     tracing::warn!(
                         connection = %self.options.connection_name, attempt, %error,
-                        "connecting failed; trying again in about {pause:?}"
+                        "connecting failed; trying again"
                     );
-                    self.state.send_replace(ConnectionState::Recovering {
-                        attempt: attempt.saturating_add(1),
-                        reason: error.to_string(),
-                    });
+                    attempt = attempt.saturating_add(1);
+                    let reason = error.to_string();
+                    self.state.send_replace(ConnectionState::Recovering { attempt, reason });
                 }
             }
-            tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
         }
-        unreachable!("the attempts are not bounded")
     }
 
     /// A new link on which the connection's own queues exist again.
@@ -262,10 +280,19 @@ impl Shared {
             (owned.queues.clone(), owned.bindings.clone())
         };
         for queue in &queues {
+            // A refusal too is tried again: the broker may not have seen the end of the last
+            // connection yet, whose queue this still is.
             link.declare_queue(queue).await?;
         }
         for binding in &bindings {
-            link.bind_queue(binding).await?;
+            match link.bind_queue(binding).await {
+                // One exchange that was deleted must not keep every consumer away.
+                Err(error) if error.kind() == ErrorKind::NotFound => tracing::error!(
+                    connection = %self.options.connection_name, %error,
+                    "a binding of an exclusive queue did not come back with the connection"
+                ),
+                bound => bound?,
+            }
         }
         Ok(link)
     }

@@ -7,6 +7,7 @@
 
 mod close;
 mod connect;
+mod flight;
 mod keeper;
 mod publish;
 mod state;
@@ -22,7 +23,8 @@ use self::keeper::LinkKeeper;
 pub(crate) use self::{
     close::{Owned, Stop},
     connect::Options,
-    publish::Confirm,
+    flight::Flight,
+    publish::{InFlight, Patience},
 };
 pub use self::{
     connect::{Connect, connect, connect_lazy},
@@ -33,6 +35,7 @@ use crate::{
     consume::ConsumeInterceptor,
     error::Result,
     publish::PublishInterceptor,
+    telemetry::PublishMeters,
     transport::{BindingSpec, Link, QueueSpec, Transport},
 };
 
@@ -53,6 +56,7 @@ pub(crate) struct Inner {
     permits: Arc<Semaphore>,
     publish_interceptors: Vec<Arc<dyn PublishInterceptor>>,
     consume_interceptors: Vec<Arc<dyn ConsumeInterceptor>>,
+    publish_meters: PublishMeters,
     owned: Mutex<Owned>,
 }
 
@@ -85,6 +89,10 @@ impl Client {
 
     pub(crate) fn transport_name(&self) -> &'static str {
         self.0.transport.name()
+    }
+
+    pub(crate) fn publish_meters(&self) -> &PublishMeters {
+        &self.0.publish_meters
     }
 
     pub(crate) fn publish_interceptors(&self) -> &[Arc<dyn PublishInterceptor>] {
@@ -132,3 +140,6 @@ impl fmt::Debug for Client {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,10 +1,10 @@
 //! The way of one message to the broker: a permit, a link, the hand-over, the verdict.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc, time::Duration};
 
 use tokio::{
     sync::{OwnedSemaphorePermit, oneshot},
-    time::{Instant, timeout},
+    time::{Instant, sleep_until, timeout, timeout_at},
 };
 
 use super::Client;
@@ -13,78 +13,67 @@ use crate::{
     transport::{Link, LinkState, Outgoing, Publish, PublishAnswer, PublishFailure},
 };
 
-/// Whether somebody waits for the broker's verdict.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Confirm {
-    Awaited,
-    NotAwaited,
-}
-
 impl Client {
-    /// Publishes a message and waits for the broker's verdict, or just hands it over.
+    /// Publishes a message and waits for the broker's verdict.
     ///
     /// The permit is taken before the message is handed over and given back when the broker has
     /// answered, also when this future was dropped meanwhile. A message that was not written when
     /// its link ended goes to the next link, within the bound.
-    pub(crate) async fn publish(&self, message: Arc<Outgoing>, confirm: Confirm) -> Result<()> {
-        let mut permit = Some(self.permit(&message).await?);
-        let deadline = Instant::now() + self.options().confirm_timeout;
-        loop {
-            let link = self.0.publishing.link(deadline).await.map_err(|error| {
-                // Nothing was handed over yet, so the message is not at the broker.
-                concerning(error, &message)
-            })?;
-            self.wait_while_blocked(&*link, &message).await?;
-            let permit = match permit.take() {
-                Some(permit) => permit,
-                None => self.permit(&message).await?,
-            };
-            let (sender, mut verdict) = oneshot::channel();
-            link.publish(Publish {
-                message: Arc::clone(&message),
-                answer: PublishAnswer { sender, permit: Some(permit) },
-            });
-            if confirm == Confirm::NotAwaited {
-                return Ok(());
-            }
-            match self.verdict(&*link, &mut verdict, &message).await? {
-                Ok(()) => return Ok(()),
-                Err(PublishFailure::Lost { written: false, reason }) => {
-                    if Instant::now() >= deadline {
-                        return Err(concerning(
-                            Error::new(
-                                ErrorKind::Lost,
-                                format!(
-                                    "publish {}: the connection was lost before it was written \
-                                     ({reason}); it is not at the broker",
-                                    describe(&message)
-                                ),
-                            ),
-                            &message,
-                        ));
-                    }
-                    self.0.publishing.wait_past(&link, deadline).await;
-                }
-                Err(failure) => return Err(explain(failure, &message)),
-            }
-        }
+    pub(crate) async fn publish(&self, message: Arc<Outgoing>) -> Result<()> {
+        self.hand_over(message, &mut Patience::default()).await?.confirmed().await
     }
 
-    async fn permit(&self, message: &Outgoing) -> Result<OwnedSemaphorePermit> {
+    /// Hands a message over to a connection. Messages handed over one after the other go out in
+    /// that order; who wants many in flight awaits this in order, and the verdicts together.
+    pub(crate) async fn hand_over(
+        &self,
+        message: Arc<Outgoing>,
+        patience: &mut Patience,
+    ) -> Result<InFlight> {
         let options = self.options();
-        match timeout(options.confirm_timeout, Arc::clone(&self.0.permits).acquire_owned()).await {
+        let confirm_timeout = patience.of(options.confirm_timeout);
+        let handed_over = async {
+            let permit = self.permit(&message, confirm_timeout).await?;
+            let pause = Pause::new(patience.of(options.blocked_timeout));
+            self.write(message, permit, Instant::now() + confirm_timeout, pause).await
+        }
+        .await;
+        patience.spent = handed_over.is_err();
+        handed_over
+    }
+
+    async fn write(
+        &self,
+        message: Arc<Outgoing>,
+        permit: OwnedSemaphorePermit,
+        mut deadline: Instant,
+        mut pause: Pause,
+    ) -> Result<InFlight> {
+        let link = self.0.publishing.link(deadline).await;
+        let link = link.map_err(|error| unpublished(error.kind(), &error, &message))?;
+        if self.wait_while_blocked(&*link, &mut pause, &message).await? {
+            deadline = Instant::now() + self.options().confirm_timeout;
+        }
+        let (sender, verdict) = oneshot::channel();
+        link.publish(Publish {
+            message: Arc::clone(&message),
+            answer: PublishAnswer { sender, permit: Some(permit) },
+        });
+        Ok(InFlight { client: self.clone(), message, link, verdict, deadline, pause })
+    }
+
+    async fn permit(&self, message: &Outgoing, bound: Duration) -> Result<OwnedSemaphorePermit> {
+        let options = self.options();
+        match timeout(bound, Arc::clone(&self.0.permits).acquire_owned()).await {
             Ok(Ok(permit)) => Ok(permit),
-            Ok(Err(_)) => Err(concerning(
-                Error::new(ErrorKind::Closed, "publish: the client is closed"),
-                message,
-            )),
+            Ok(Err(_)) => Err(unpublished(ErrorKind::Closed, &"the client is closed", message)),
             Err(_) => Err(concerning(
                 Error::new(
                     ErrorKind::Timeout,
                     format!(
                         "publish {}: {} publishes are already waiting for a confirm and none \
-                         completed within {:?}; the broker is not keeping up, so publish more \
-                         slowly rather than buffering more",
+                         completed within {:?}. The broker is not keeping up; publish more slowly \
+                         rather than buffering more",
                         describe(message),
                         options.max_outstanding_publishes,
                         options.confirm_timeout
@@ -95,75 +84,120 @@ impl Client {
         }
     }
 
-    async fn wait_while_blocked(&self, link: &dyn Link, message: &Outgoing) -> Result<()> {
+    /// Waits for the end of a pause in publishing, and says whether there was one.
+    async fn wait_while_blocked(
+        &self,
+        link: &dyn Link,
+        pause: &mut Pause,
+        message: &Outgoing,
+    ) -> Result<bool> {
         let mut states = link.state();
-        if !matches!(*states.borrow(), LinkState::Blocked(_)) {
-            return Ok(());
+        let LinkState::Blocked(reason) = states.borrow().clone() else { return Ok(false) };
+        let over = states.wait_for(|state| !matches!(state, LinkState::Blocked(_)));
+        if timeout_at(pause.until(), over).await.is_err() {
+            return Err(blocked(&reason, self.options().blocked_timeout, false, message));
         }
-        let open = states.wait_for(|state| !matches!(state, LinkState::Blocked(_)));
-        if timeout(self.options().blocked_timeout, open).await.is_err() {
-            return Err(self.blocked(link, message, false));
+        Ok(true)
+    }
+}
+
+/// A message that was handed over. Dropping it changes nothing about the message.
+pub(crate) struct InFlight {
+    client: Client,
+    message: Arc<Outgoing>,
+    link: Arc<dyn Link>,
+    verdict: oneshot::Receiver<Result<(), PublishFailure>>,
+    /// How long a message that turns out to be unwritten looks for another link.
+    deadline: Instant,
+    pause: Pause,
+}
+
+impl InFlight {
+    /// Waits for the broker's verdict.
+    pub(crate) async fn confirmed(mut self) -> Result<()> {
+        loop {
+            match self.verdict().await? {
+                Ok(()) => return Ok(()),
+                Err(PublishFailure::Lost { written: false, reason }) => {
+                    if Instant::now() >= self.deadline {
+                        let why = format!("the connection was lost ({reason})");
+                        return Err(unpublished(ErrorKind::Lost, &why, &self.message));
+                    }
+                    let Self { client, message, link, deadline, pause, .. } = self;
+                    client.0.publishing.wait_past(&link, deadline).await;
+                    let bound = client.options().confirm_timeout;
+                    let permit = client.permit(&message, bound).await?;
+                    self = client.write(message, permit, deadline, pause).await?;
+                }
+                Err(failure) => return Err(explain(failure, &self.message)),
+            }
         }
-        Ok(())
     }
 
     /// The broker's answer, or an error when it does not come in time. While the broker has
-    /// paused publishing the confirm timeout does not apply; the blocked timeout does.
-    async fn verdict(
-        &self,
-        link: &dyn Link,
-        verdict: &mut oneshot::Receiver<Result<(), PublishFailure>>,
-        message: &Outgoing,
-    ) -> Result<Result<(), PublishFailure>> {
-        let options = self.options();
-        let answered = match timeout(options.confirm_timeout, &mut *verdict).await {
-            Ok(answered) => answered,
-            Err(_) if matches!(*link.state().borrow(), LinkState::Blocked(_)) => {
-                let rest = options.blocked_timeout.saturating_sub(options.confirm_timeout);
-                match timeout(rest, &mut *verdict).await {
-                    Ok(answered) => answered,
-                    Err(_) => return Err(self.blocked(link, message, true)),
+    /// paused publishing the confirm timeout does not run; the blocked timeout does.
+    async fn verdict(&mut self) -> Result<Result<(), PublishFailure>> {
+        let Self { client, message, link, verdict, pause, .. } = self;
+        let confirm_timeout = client.options().confirm_timeout;
+        let mut states = link.state();
+        loop {
+            let paused = match &*states.borrow_and_update() {
+                LinkState::Blocked(reason) => Some(reason.clone()),
+                LinkState::Open | LinkState::Ended(_) => None,
+            };
+            let bound = match paused {
+                Some(_) => pause.until(),
+                None => Instant::now() + confirm_timeout,
+            };
+            tokio::select! {
+                biased;
+                answered = &mut *verdict => {
+                    return Ok(answered.unwrap_or_else(|_| {
+                        let reason = "the link was dropped".to_owned();
+                        Err(PublishFailure::Lost { written: true, reason })
+                    }));
+                }
+                Ok(()) = states.changed() => {}
+                () = sleep_until(bound) => {
+                    return Err(match paused {
+                        Some(reason) => {
+                            blocked(&reason, client.options().blocked_timeout, true, message)
+                        }
+                        None => unconfirmed(confirm_timeout, message),
+                    });
                 }
             }
-            Err(_) => {
-                return Err(concerning(
-                    Error::new(
-                        ErrorKind::Timeout,
-                        format!(
-                            "publish {}: no confirm within {:?}; it may have been published",
-                            describe(message),
-                            options.confirm_timeout
-                        ),
-                    )
-                    .maybe_published(true),
-                    message,
-                ));
-            }
-        };
-        Ok(answered.unwrap_or_else(|_| {
-            Err(PublishFailure::Lost { written: true, reason: "the link was dropped".to_owned() })
-        }))
+        }
+    }
+}
+
+/// How long messages that are handed over in a row wait for the broker: once one of them waited
+/// in vain, the next ones do not, until one gets through. Else they would wait in turn.
+#[derive(Default)]
+pub(crate) struct Patience {
+    spent: bool,
+}
+
+impl Patience {
+    fn of(&self, timeout: Duration) -> Duration {
+        if self.spent { Duration::ZERO } else { timeout }
+    }
+}
+
+/// How long one message waits, all in all, while the broker has paused publishing.
+struct Pause {
+    timeout: Duration,
+    until: Option<Instant>,
+}
+
+impl Pause {
+    fn new(timeout: Duration) -> Self {
+        Self { timeout, until: None }
     }
 
-    fn blocked(&self, link: &dyn Link, message: &Outgoing, written: bool) -> Error {
-        let reason = match &*link.state().borrow() {
-            LinkState::Blocked(reason) => reason.clone(),
-            _ => "it no longer is".to_owned(),
-        };
-        let fate = if written { "it may have been published" } else { "it was not published" };
-        concerning(
-            Error::new(
-                ErrorKind::Blocked,
-                format!(
-                    "publish {}: the broker has paused publishing ({reason}) for longer than \
-                     {:?}; {fate}",
-                    describe(message),
-                    self.options().blocked_timeout
-                ),
-            )
-            .maybe_published(written),
-            message,
-        )
+    /// When the message gives up; counted from its first pause.
+    fn until(&mut self) -> Instant {
+        *self.until.get_or_insert_with(|| Instant::now() + self.timeout)
     }
 }
 
@@ -184,6 +218,42 @@ fn concerning(error: Error, message: &Outgoing) -> Error {
         Some(id) => error.with_message_id(id),
         None => error,
     }
+}
+
+/// An error that came before the message was written anywhere.
+fn unpublished(kind: ErrorKind, why: &dyn fmt::Display, message: &Outgoing) -> Error {
+    let text = format!("publish {}: {why}; it was not published", describe(message));
+    concerning(Error::new(kind, text), message)
+}
+
+fn blocked(reason: &str, waited: Duration, written: bool, message: &Outgoing) -> Error {
+    let fate = if written { "it may have been published" } else { "it was not published" };
+    concerning(
+        Error::new(
+            ErrorKind::Blocked,
+            format!(
+                "publish {}: the broker has paused publishing ({reason}) for longer than \
+                 {waited:?}; {fate}",
+                describe(message)
+            ),
+        )
+        .maybe_published(written),
+        message,
+    )
+}
+
+fn unconfirmed(waited: Duration, message: &Outgoing) -> Error {
+    concerning(
+        Error::new(
+            ErrorKind::Timeout,
+            format!(
+                "publish {}: no confirm within {waited:?}; it may have been published",
+                describe(message)
+            ),
+        )
+        .maybe_published(true),
+        message,
+    )
 }
 
 fn explain(failure: PublishFailure, message: &Outgoing) -> Error {

@@ -29,10 +29,13 @@ pub enum ConnectionState {
 pub struct StateWatch(pub(super) watch::Receiver<ConnectionState>);
 
 impl StateWatch {
-    /// The state now.
+    /// The state now; [`ConnectionState::Closed`] once the client is gone.
     #[must_use]
     pub fn current(&self) -> ConnectionState {
-        self.0.borrow().clone()
+        match self.0.has_changed() {
+            Ok(_) => self.0.borrow().clone(),
+            Err(_) => ConnectionState::Closed,
+        }
     }
 
     /// Waits for the next change and says what it is; [`ConnectionState::Closed`] once the client
@@ -44,7 +47,7 @@ impl StateWatch {
         self.0.borrow_and_update().clone()
     }
 
-    /// Waits until the state is one that `wanted` accepts.
+    /// Waits until the state is one that `wanted` accepts, or the client is gone.
     pub async fn wait_for(&mut self, mut wanted: impl FnMut(&ConnectionState) -> bool) {
         // An error means that the client is gone: nothing more will change.
         let _ = self.0.wait_for(|state| wanted(state)).await;

@@ -12,7 +12,6 @@ use super::{
     runtime::Core,
 };
 use crate::{
-    connection::Confirm,
     error::{ErrorKind, Result},
     retry::Wait,
     topology::{dead_letter_queue, parking_queue},
@@ -145,7 +144,7 @@ impl Settling<'_> {
         if !self.settler.is_open() {
             return Ok(false);
         }
-        let error = match core.client.publish(Arc::clone(copy), Confirm::Awaited).await {
+        let error = match core.client.publish(Arc::clone(copy)).await {
             Ok(()) => return Ok(true),
             Err(error) => error,
         };
@@ -162,7 +161,7 @@ impl Settling<'_> {
         if !self.settler.is_open() {
             return Ok(false);
         }
-        core.client.publish(Arc::clone(copy), Confirm::Awaited).await.map(|()| true)
+        core.client.publish(Arc::clone(copy)).await.map(|()| true)
     }
 
     fn ack(&self, settlement: Settlement) -> Settlement {

@@ -8,7 +8,6 @@ use tokio::time::timeout;
 use super::{HandlerError, Message};
 use crate::{
     Client, MemoryIdempotencyStore, Queue, RetryPolicy,
-    connection::Confirm,
     envelope::{HeaderValue, Headers},
     on_every_broker,
     support::Broker,
@@ -39,7 +38,7 @@ impl Bench {
             properties,
             body: Bytes::from_static(body),
         };
-        self.mq.publish(Arc::new(message), Confirm::Awaited).await.unwrap();
+        self.mq.publish(Arc::new(message)).await.unwrap();
     }
 
     /// Takes the first message out of a queue, whole.

@@ -4,6 +4,7 @@
 //! idempotent consumer absorbs; the other order would lose the message for good.
 
 mod pass;
+mod task;
 
 use std::{
     fmt,
@@ -17,25 +18,13 @@ use std::{
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use self::pass::{Batch, Tally};
-use super::{ErasedOutboxStore, OutboxSignal, OutboxStore, SharedOutboxStore};
+use self::task::{Core, FIRST_LOOK, Running};
+use super::{OutboxStore, SharedOutboxStore};
 use crate::{
     connection::{Client, Stop},
     error::{Error, Result},
     telemetry::OutboxMeter,
-    transport::BoxFuture,
 };
-
-/// The first look after a record was armed; each next one waits twice as long, up to the poll
-/// interval.
-const FIRST_LOOK: Duration = Duration::from_millis(1);
-
-/// The pauses after a pass that the broker or the store failed: doubling between the poll
-/// interval and this, with jitter.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-
-/// How often the relay looks for other relays on its table.
-const LOOK_FOR_OTHERS: Duration = Duration::from_secs(60);
 
 type OnError = Arc<dyn Fn(&Error) + Send + Sync>;
 
@@ -82,20 +71,6 @@ struct Settings {
     poll: Duration,
     lease: Duration,
     max_batches: usize,
-}
-
-struct Core {
-    client: Client,
-    store: Arc<dyn ErasedOutboxStore>,
-    signal: Option<OutboxSignal>,
-    settings: Settings,
-    on_error: Option<OnError>,
-    meter: OutboxMeter,
-    published: AtomicU64,
-    failed: AtomicU64,
-    running: AtomicBool,
-    closing: CancellationToken,
-    ended: CancellationToken,
 }
 
 impl OutboxRelayBuilder {
@@ -184,9 +159,8 @@ impl OutboxRelay {
         if task.is_some() || self.core.closing.is_cancelled() {
             return;
         }
-        self.core.running.store(true, Ordering::Release);
-        let core = Arc::clone(&self.core);
-        *task = Some(AbortOnDropHandle::new(tokio::spawn(async move { core.run().await })));
+        let running = Running::new(&self.core);
+        *task = Some(AbortOnDropHandle::new(tokio::spawn(async move { running.0.run().await })));
     }
 
     /// Publishes one batch and says how many went out; zero when the outbox is empty. A record
@@ -254,158 +228,13 @@ impl OutboxRelay {
     pub async fn close(&self) -> Result<()> {
         let deadline = Instant::now() + self.core.client.options().drain_timeout;
         self.core.stop(deadline).await?;
-        // A batch that outlasts the bound is cut off here; its lease brings it back.
-        drop(self.task.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(task) = task {
+            // A batch that outlasts the bound is cut off here; its lease brings it back.
+            task.abort();
+            let _ = task.await;
+        }
         Ok(())
-    }
-}
-
-impl Core {
-    async fn run(&self) {
-        let _ended = self.ended.clone().drop_guard();
-        let mut next: Option<Batch> = None;
-        let mut look = self.settings.poll;
-        let mut pause = self.settings.poll;
-        let mut look_for_others = Instant::now();
-        while !self.closing.is_cancelled() {
-            if Instant::now() >= look_for_others {
-                look_for_others = Instant::now() + LOOK_FOR_OTHERS;
-                self.look_for_others().await;
-            }
-            let passed = match next.take() {
-                Some(batch) => self.send_and_claim_next(batch, &mut next).await,
-                None => self.claim().await.map(|batch| {
-                    next = (!batch.is_empty()).then_some(batch);
-                    next.is_some()
-                }),
-            };
-            let went_on = match passed {
-                Ok(went_on) => {
-                    pause = self.settings.poll;
-                    went_on
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "a pass of the outbox relay failed; trying again in about {pause:?}");
-                    self.report(&error);
-                    self.rest(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE.max(self.settings.poll));
-                    continue;
-                }
-            };
-            look = if went_on { FIRST_LOOK } else { self.wait(look).await };
-        }
-        if let Some(batch) = next {
-            batch.give_back(&*self.store).await;
-        }
-        self.running.store(false, Ordering::Release);
-    }
-
-    /// Waits for something to do and says how long the next look may wait.
-    async fn wait(&self, look: Duration) -> Duration {
-        let Some(signal) = &self.signal else {
-            self.rest(self.settings.poll).await;
-            return self.settings.poll;
-        };
-        if signal.is_armed() {
-            if look >= self.settings.poll {
-                // Rolled back, or another relay's by now: from here on polling will find it.
-                signal.forget();
-            } else {
-                tokio::select! {
-                    () = self.rest(look) => {}
-                    () = signal.changed() => return FIRST_LOOK,
-                }
-                return (look * 2).min(self.settings.poll);
-            }
-        }
-        tokio::select! {
-            () = self.rest(self.settings.poll) => self.settings.poll,
-            () = signal.changed() => FIRST_LOOK,
-        }
-    }
-
-    async fn rest(&self, wait: Duration) {
-        tokio::select! {
-            () = self.closing.cancelled() => {}
-            () = tokio::time::sleep(wait) => {}
-        }
-    }
-
-    /// Publishes a batch while the next one is being claimed.
-    async fn send_and_claim_next(&self, batch: Batch, next: &mut Option<Batch>) -> Result<bool> {
-        let full = batch.len() == self.settings.batch;
-        if !full || self.closing.is_cancelled() {
-            self.send(batch).await?;
-            return Ok(true);
-        }
-        let (sent, claimed) = tokio::join!(self.send(batch), self.claim());
-        if let Ok(batch) = claimed {
-            *next = (!batch.is_empty()).then_some(batch);
-        }
-        if let Err(error) = sent {
-            if let Some(batch) = next.take() {
-                batch.give_back(&*self.store).await;
-            }
-            return Err(error);
-        }
-        Ok(true)
-    }
-
-    async fn claim(&self) -> Result<Batch> {
-        let batch = Batch::claim(&*self.store, self.settings.batch, self.settings.lease).await?;
-        if let Some(signal) = &self.signal {
-            batch.ids().for_each(|id| signal.seen(id));
-        }
-        Ok(batch)
-    }
-
-    async fn send(&self, batch: Batch) -> Result<Tally> {
-        let tally = batch
-            .publish_and_mark(
-                &self.client,
-                &*self.store,
-                self.settings.lease,
-                &self.meter,
-                |error| {
-                    self.report(error);
-                },
-            )
-            .await;
-        self.published.fetch_add(tally.published as u64, Ordering::Relaxed);
-        self.failed.fetch_add(tally.failed as u64, Ordering::Relaxed);
-        tally.result()
-    }
-
-    fn report(&self, error: &Error) {
-        if let Some(callback) = &self.on_error {
-            callback(error);
-        }
-    }
-
-    /// Two relays on one table are safe, but then nothing keeps the order; that is said.
-    async fn look_for_others(&self) {
-        match self.store.other_relays().await {
-            Ok(others) if !others.is_empty() => tracing::warn!(
-                ?others,
-                "another relay is active on this outbox; everything goes out, in no certain order"
-            ),
-            Ok(_) => {}
-            Err(error) => tracing::debug!(%error, "looking for other relays failed"),
-        }
-    }
-}
-
-impl Stop for Core {
-    fn stop(&self, deadline: Instant) -> BoxFuture<'_, Result<()>> {
-        Box::pin(async move {
-            self.closing.cancel();
-            if self.running.load(Ordering::Acquire) {
-                // Past the deadline the batch in hand is left to its lease.
-                let _ = tokio::time::timeout_at(deadline, self.ended.cancelled()).await;
-                self.running.store(false, Ordering::Release);
-            }
-            Ok(())
-        })
     }
 }
 

@@ -2,28 +2,31 @@
 
 use std::{fmt, future::IntoFuture};
 
-use futures_util::{StreamExt, stream};
+use futures_util::{StreamExt, stream::FuturesOrdered};
 
-use super::Receipt;
+use super::{Receipt, SendMessage};
 use crate::{
+    connection::{Flight, Patience},
     error::{Error, Result},
     transport::BoxFuture,
 };
 
-type Send<'a, P> = Box<dyn FnMut(P) -> BoxFuture<'a, Result<Receipt>> + std::marker::Send + 'a>;
+/// How many messages are encoded ahead of the one that is handed over.
+const AHEAD: usize = 16;
+
+type Send<'a, P> = Box<dyn FnMut(P) -> SendMessage<'a> + std::marker::Send + 'a>;
 
 /// Messages about to be sent, from [`Publisher::send_all`](super::Publisher::send_all). Awaiting
 /// it sends them.
 #[must_use = "messages are sent by awaiting them"]
 pub struct SendBatch<'a, I: Iterator> {
-    in_flight: usize,
     payloads: I,
     send: Send<'a, I::Item>,
 }
 
 impl<'a, I: Iterator> SendBatch<'a, I> {
-    pub(super) fn new(in_flight: usize, payloads: I, send: Send<'a, I::Item>) -> Self {
-        Self { in_flight, payloads, send }
+    pub(super) fn new(payloads: I, send: Send<'a, I::Item>) -> Self {
+        Self { payloads, send }
     }
 }
 
@@ -37,10 +40,26 @@ where
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            // At most as many are begun as may be outstanding, so that none waits for its place
-            // longer than the broker takes for the ones before it.
-            let results: Vec<Result<Receipt>> =
-                stream::iter(self.payloads.map(self.send)).buffered(self.in_flight).collect().await;
+            let mut messages = self.payloads.map(self.send);
+            let mut encoding = FuturesOrdered::new();
+            let mut flight = Flight::new();
+            let mut patience = Patience::default();
+            loop {
+                while encoding.len() < AHEAD
+                    && let Some(message) = messages.next()
+                {
+                    encoding.push_back(message.prepare());
+                }
+                let begin = async {
+                    match encoding.next().await? {
+                        Ok(prepared) => Some(prepared.hand_over(&mut patience).await),
+                        Err(error) => Some(Err(error)),
+                    }
+                };
+                let Some(begun) = flight.meanwhile(begin).await else { break };
+                flight.push(async { begun?.finish().await });
+            }
+            let results: Vec<Result<Receipt>> = flight.finish().await;
             if results.iter().any(Result::is_err) {
                 return Err(BatchError { results });
             }
@@ -51,7 +70,7 @@ where
 
 impl<I: Iterator> fmt::Debug for SendBatch<'_, I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SendBatch").field("in_flight", &self.in_flight).finish_non_exhaustive()
+        f.debug_struct("SendBatch").finish_non_exhaustive()
     }
 }
 
@@ -65,7 +84,6 @@ pub struct BatchError {
 
 impl BatchError {
     /// What became of each message, in the order of the payloads.
-    #[must_use]
     pub fn results(&self) -> &[Result<Receipt>] {
         &self.results
     }

@@ -16,14 +16,8 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    /// An envelope by the rules of every publish: the type is the routing key unless named, the
-    /// origin this client's, first seen now.
-    pub(super) fn new(client: &Client, message_type: Option<&str>, routing_key: &str) -> Self {
-        let message_type = match message_type {
-            Some(message_type) => message_type,
-            None if routing_key.is_empty() => "message",
-            None => routing_key,
-        };
+    /// An envelope by the rules of every publish: the origin is this client, first seen now.
+    pub(super) fn new(client: &Client, message_type: &str) -> Self {
         let envelope = Envelope::new(message_type)
             .with_origin(client.origin())
             .with_first_seen(client.clock().now());

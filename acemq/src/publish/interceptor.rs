@@ -45,25 +45,35 @@ pub trait PublishInterceptor: Send + Sync + 'static {
     /// After the message was sent.
     fn after_confirm(&self, _message: &PublishContext, _receipt: &Receipt) {}
 
-    /// After sending it failed.
+    /// After sending it failed, or an interceptor after this one refused it.
     fn on_error(&self, _message: &PublishContext, _error: &Error) {}
 }
 
+/// Runs the interceptors in order until one refuses; those that had their turn before it hear of
+/// that as of any other failure.
 pub(crate) fn before_publish(
     interceptors: &[Arc<dyn PublishInterceptor>],
     message: &mut PublishContext,
 ) -> Result<()> {
-    for interceptor in interceptors {
+    for (turn, interceptor) in interceptors.iter().enumerate() {
         let refused = match catch_unwind(AssertUnwindSafe(|| interceptor.before_publish(message))) {
             Ok(Ok(())) => continue,
             Ok(Err(cause)) => cause,
             Err(_) => "it panicked".into(),
         };
-        return Err(Error::new(
+        let error = Error::new(
             ErrorKind::Interceptor,
-            format!("publish message {}: an interceptor refused it", message.envelope.id()),
+            format!(
+                "publish message {}: an interceptor refused it: {refused}; it was not published",
+                message.envelope.id()
+            ),
         )
-        .with_source(refused));
+        .with_message_id(message.envelope.id())
+        .with_exchange(&*message.exchange)
+        .with_routing_key(&*message.routing_key)
+        .with_source(refused);
+        on_error(&interceptors[..turn], message, &error);
+        return Err(error);
     }
     Ok(())
 }

@@ -1,8 +1,9 @@
 //! A publisher: where messages of one type go, and how.
 
-use std::{fmt, future::IntoFuture, marker::PhantomData, sync::Arc, time::Duration};
+use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 
 use super::{
+    PublishContext,
     batch::SendBatch,
     draft::{Draft, expiration},
     record::MakeRecord,
@@ -53,7 +54,7 @@ pub struct Publisher<T, C = Json> {
 pub(super) struct Target {
     pub(super) exchange: String,
     pub(super) routing_key: String,
-    pub(super) message_type: Option<String>,
+    pub(super) message_type: String,
     pub(super) version: u32,
     pub(super) options: SendOptions,
     pub(super) problem: Option<String>,
@@ -68,22 +69,8 @@ impl Client {
         exchange: impl Into<String>,
         routing_key: impl Into<String>,
     ) -> Publisher<T> {
-        let (exchange, routing_key) = (exchange.into(), routing_key.into());
         Publisher {
-            target: Arc::new(Target {
-                meter: PublishMeter::new(
-                    &exchange,
-                    &routing_key,
-                    if routing_key.is_empty() { "message" } else { &routing_key },
-                    self.transport_name(),
-                ),
-                exchange,
-                routing_key,
-                message_type: None,
-                version: 1,
-                options: SendOptions::new(self.options().confirms),
-                problem: None,
-            }),
+            target: Arc::new(Target::new(self, exchange.into(), routing_key.into())),
             client: self.clone(),
             codec: Arc::new(Json),
             payload: PhantomData,
@@ -99,10 +86,9 @@ impl Client {
         T: Sync + ?Sized,
         Json: Encode<T>,
     {
-        let publisher = self.publisher::<()>("", queue);
         SendMessage::new(
             self,
-            publisher.target,
+            Arc::new(Target::new(self, String::new(), queue.to_owned())),
             "application/json".to_owned(),
             Box::pin(async move { Json.encode(payload).await }),
         )
@@ -123,11 +109,11 @@ impl<T, C> Publisher<T, C> {
     /// The type of its messages. Default: the routing key.
     pub fn message_type(self, message_type: impl Into<String>) -> Self {
         let message_type = message_type.into();
-        let transport = self.client.transport_name();
+        let client = self.client.clone();
         self.change(|target| {
             target.meter =
-                PublishMeter::new(&target.exchange, &target.routing_key, &message_type, transport);
-            target.message_type = Some(message_type);
+                client.publish_meters().of(&target.exchange, &target.routing_key, &message_type);
+            target.message_type = message_type;
         })
     }
 
@@ -219,9 +205,7 @@ impl<T, C> Publisher<T, C> {
         C: Encode<T>,
         I: IntoIterator<Item = &'a T>,
     {
-        SendBatch::new(self.client.options().max_outstanding_publishes, payloads.into_iter(), {
-            Box::new(move |payload| self.send(payload).into_future())
-        })
+        SendBatch::new(payloads.into_iter(), Box::new(move |payload| self.send(payload)))
     }
 
     /// Makes an outbox record of a payload: the same message that [`send`](Self::send) would
@@ -250,10 +234,29 @@ impl<T, C> Publisher<T, C> {
 }
 
 impl Target {
+    fn new(client: &Client, exchange: String, routing_key: String) -> Self {
+        let message_type = if routing_key.is_empty() { "message" } else { &routing_key };
+        Self {
+            meter: client.publish_meters().of(&exchange, &routing_key, message_type),
+            message_type: message_type.to_owned(),
+            exchange,
+            routing_key,
+            version: 1,
+            options: SendOptions::new(client.options().confirms),
+            problem: None,
+        }
+    }
+
+    /// Whether a message still is what this target's meter counts.
+    pub(super) fn describes(&self, message: &PublishContext) -> bool {
+        message.exchange == self.exchange
+            && message.routing_key == self.routing_key
+            && message.envelope.message_type() == self.message_type
+    }
+
     /// The beginning of a message to this target.
     pub(super) fn draft(&self, client: &Client) -> Draft {
-        let mut draft = Draft::new(client, self.message_type.as_deref(), &self.routing_key)
-            .version(self.version);
+        let mut draft = Draft::new(client, &self.message_type).version(self.version);
         if let Some(problem) = &self.problem {
             draft.refuse(Error::new(crate::error::ErrorKind::Encode, problem.clone()));
         }

@@ -12,10 +12,10 @@ use super::{
     publisher::Target,
 };
 use crate::{
-    connection::{Client, Confirm},
+    connection::{Client, InFlight, Patience},
     envelope,
     error::{Error, ErrorKind, Result},
-    telemetry::PublishOutcome,
+    telemetry::{PublishMeter, PublishOutcome},
     transport::{BoxFuture, Outgoing, Properties},
 };
 
@@ -111,51 +111,125 @@ impl<'a> SendMessage<'a> {
     }
 
     async fn run(self) -> Result<Receipt> {
-        let started = Instant::now();
-        let (client, target) = (self.client, Arc::clone(&self.target));
-        let sent = self.send().await;
-        let outcome = match &sent {
-            Ok(receipt) if receipt.confirmed => PublishOutcome::Confirmed,
-            Ok(_) => PublishOutcome::Published,
-            Err(error) => PublishOutcome::of(error),
-        };
-        target.meter.record(outcome, started.elapsed());
-        if let Err(error) = &sent {
-            tracing::debug!(origin = client.origin(), %error, "a message was not sent");
-        }
-        sent
+        self.prepare().await?.hand_over(&mut Patience::default()).await?.finish().await
     }
 
-    async fn send(self) -> Result<Receipt> {
+    /// Intercepts, encodes and composes the message.
+    pub(super) async fn prepare(self) -> Result<Prepared<'a>> {
+        let Self { client, target, content_type, encode, draft, options } = self;
+        let mut report = Report::new(target.meter.clone());
         let mut context = PublishContext {
-            exchange: self.target.exchange.clone(),
-            routing_key: self.target.routing_key.clone(),
-            envelope: self.draft.finish()?,
+            exchange: target.exchange.clone(),
+            routing_key: target.routing_key.clone(),
+            envelope: draft.finish().map_err(|error| report.failed(error))?,
         };
-        let interceptors = self.client.publish_interceptors();
-        before_publish(interceptors, &mut context)?;
-        let sent = async {
-            let body = self.encode.await?;
-            let message = compose(&context, self.content_type, body, &self.options);
-            let confirm =
-                if self.options.confirmed { Confirm::Awaited } else { Confirm::NotAwaited };
-            self.client.publish(Arc::new(message), confirm).await
+        before_publish(client.publish_interceptors(), &mut context)
+            .map_err(|error| report.failed(error))?;
+        if !target.describes(&context) {
+            let message_type = context.envelope.message_type();
+            let meters = client.publish_meters();
+            report.meter = meters.of(&context.exchange, &context.routing_key, message_type);
         }
-        .await;
-        match sent {
-            Ok(()) => {
-                let receipt = Receipt {
-                    message_id: context.envelope.id().to_owned(),
-                    confirmed: self.options.confirmed,
-                };
-                after_confirm(interceptors, &context, &receipt);
-                Ok(receipt)
+        let mut sending = Sending { client, context, confirmed: options.confirmed, report };
+        match encode.await {
+            Ok(body) => {
+                let message = Arc::new(compose(&sending.context, content_type, body, &options));
+                Ok(Prepared { sending, message })
             }
             Err(error) => {
-                on_error(interceptors, &context, &error);
-                Err(error)
+                let PublishContext { exchange, routing_key, envelope } = &sending.context;
+                let error = error
+                    .with_message_id(envelope.id())
+                    .with_exchange(exchange)
+                    .with_routing_key(routing_key);
+                Err(sending.failed(error))
             }
         }
+    }
+}
+
+/// What is done with a message on its way, apart from carrying it.
+struct Sending<'a> {
+    client: &'a Client,
+    context: PublishContext,
+    confirmed: bool,
+    report: Report,
+}
+
+impl Sending<'_> {
+    fn failed(&mut self, error: Error) -> Error {
+        on_error(self.client.publish_interceptors(), &self.context, &error);
+        self.report.failed(error)
+    }
+
+    fn sent(mut self) -> Receipt {
+        let receipt = Receipt {
+            message_id: self.context.envelope.id().to_owned(),
+            confirmed: self.confirmed,
+        };
+        after_confirm(self.client.publish_interceptors(), &self.context, &receipt);
+        self.report.outcome =
+            if self.confirmed { PublishOutcome::Confirmed } else { PublishOutcome::Published };
+        receipt
+    }
+}
+
+/// A message in its final form.
+pub(super) struct Prepared<'a> {
+    sending: Sending<'a>,
+    message: Arc<Outgoing>,
+}
+
+impl<'a> Prepared<'a> {
+    /// Hands it over; in this order it goes out.
+    pub(super) async fn hand_over(self, patience: &mut Patience) -> Result<HandedOver<'a>> {
+        let Self { mut sending, message } = self;
+        match sending.client.hand_over(message, patience).await {
+            Ok(in_flight) => Ok(HandedOver { sending, in_flight }),
+            Err(error) => Err(sending.failed(error)),
+        }
+    }
+}
+
+/// A message that the broker may have by now.
+pub(super) struct HandedOver<'a> {
+    sending: Sending<'a>,
+    in_flight: InFlight,
+}
+
+impl HandedOver<'_> {
+    /// Waits for the verdict, where it is wanted.
+    pub(super) async fn finish(self) -> Result<Receipt> {
+        let Self { mut sending, in_flight } = self;
+        if sending.confirmed {
+            in_flight.confirmed().await.map_err(|error| sending.failed(error))?;
+        }
+        Ok(sending.sent())
+    }
+}
+
+/// Reports one publish when it ends, also one that its caller gave up.
+struct Report {
+    started: Instant,
+    meter: PublishMeter,
+    outcome: PublishOutcome,
+}
+
+impl Report {
+    fn new(meter: PublishMeter) -> Self {
+        Self { started: Instant::now(), meter, outcome: PublishOutcome::Failed }
+    }
+
+    fn failed(&mut self, error: Error) -> Error {
+        tracing::debug!(%error, "a message was not sent");
+        self.outcome = PublishOutcome::of(&error);
+        error
+    }
+}
+
+impl Drop for Report {
+    fn drop(&mut self) {
+        self.meter.record(self.outcome, self.started.elapsed());
     }
 }
 

@@ -39,7 +39,7 @@ impl Client {
     }
 
     /// Declares one queue and says its name and what is in it. A queue without a name gets one
-    /// from the broker.
+    /// of its own.
     ///
     /// # Errors
     /// As [`declare`](Self::declare).
@@ -54,6 +54,14 @@ impl Client {
     /// What the connection meets.
     pub async fn inspect_queue(&self, queue: &str) -> Result<Option<QueueInfo>> {
         self.consuming_link().await?.inspect_queue(queue).await
+    }
+
+    /// Whether an exchange exists.
+    ///
+    /// # Errors
+    /// What the connection meets.
+    pub async fn exchange_exists(&self, exchange: &str) -> Result<bool> {
+        self.consuming_link().await?.exchange_exists(exchange).await
     }
 
     /// Removes a binding; one that does not exist is no error.
@@ -117,10 +125,13 @@ async fn declare_queue(client: &Client, link: &dyn Link, queue: &Queue) -> Resul
         spec.arguments
             .insert("x-dead-letter-routing-key".to_owned(), dead_letter_queue(&spec.name).into());
     }
+    if spec.exclusive && spec.name.is_empty() {
+        // A name of the broker's own making cannot be declared again after a lost connection.
+        spec.name = format!("{}.{}", client.options().client_name, uuid::Uuid::new_v4());
+    }
     warn_about_delivery_limit(&spec);
     let info = link.declare_queue(&spec).await?;
     if spec.exclusive {
-        spec.name.clone_from(&info.name);
         client.own_queue(spec);
     }
     Ok(info)

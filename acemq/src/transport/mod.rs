@@ -10,6 +10,7 @@
 mod amqp;
 #[cfg(test)]
 mod conformance;
+mod limits;
 mod memory;
 mod message;
 mod topology;

@@ -1,12 +1,14 @@
 //! One batch: claimed, published with many confirms in flight, marked in few statements.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
-use futures_util::{StreamExt, stream};
-
-use super::super::{ClaimedRecord, ErasedOutboxStore, FailedRecord, OutboxRecord, RecordClaim};
+use super::super::{ClaimedRecord, ErasedOutboxStore, FailedRecord, RecordClaim};
 use crate::{
-    connection::{Client, Confirm},
+    clock::Clock,
+    connection::{Client, Flight, InFlight, Patience},
     error::{Error, ErrorKind, Result},
     telemetry::OutboxMeter,
 };
@@ -84,10 +86,16 @@ impl Batch {
         report: impl Fn(&Error),
     ) -> Tally {
         let claims: Vec<RecordClaim> = self.0.iter().map(|record| record.claim().clone()).collect();
-        let in_flight = client.options().max_outstanding_publishes;
-        let publishing = stream::iter(self.0.into_iter().map(|record| publish(client, record)))
-            .buffered(in_flight)
-            .collect::<Vec<Fate>>();
+        let publishing = async {
+            let mut flight = Flight::new();
+            let mut patience = Patience::default();
+            for record in self.0 {
+                let begin = hand_over(client, record, &mut patience);
+                let handed_over = flight.meanwhile(begin).await;
+                flight.push(handed_over.fate());
+            }
+            flight.finish().await
+        };
         let fates = while_renewing(store, &claims, lease, publishing).await;
 
         let mut tally = Tally::default();
@@ -162,30 +170,46 @@ async fn while_renewing<T>(
     }
 }
 
-async fn publish(client: &Client, record: ClaimedRecord) -> Fate {
-    let (claim, attempts, content) = record.into_parts();
-    let sent = match content {
-        Ok(record) => {
-            let created_at = record.created_at();
-            send(client, record).await.map(|()| created_at)
-        }
-        Err(error) => Err(error),
-    };
-    match sent {
-        Ok(created_at) => {
-            let lag = client.clock().now().duration_since(created_at).unwrap_or_default();
-            Fate::Published(claim, lag)
-        }
-        Err(error) if is_its_own_fault(&error) => {
-            let retry_after = FIRST_RETRY.saturating_mul(1 << attempts.min(16)).min(LONGEST_RETRY);
-            Fate::Failed(FailedRecord::new(claim, error.to_string(), retry_after), error)
-        }
-        Err(error) => Fate::Unharmed(claim, error),
-    }
+/// A record on its way.
+struct HandedOver {
+    claim: RecordClaim,
+    attempts: u32,
+    sent: Result<(InFlight, SystemTime)>,
+    clock: Clock,
 }
 
-async fn send(client: &Client, record: OutboxRecord) -> Result<()> {
-    client.publish(Arc::new(record.into_outgoing()), Confirm::Awaited).await
+async fn hand_over(client: &Client, record: ClaimedRecord, patience: &mut Patience) -> HandedOver {
+    let (claim, attempts, content) = record.into_parts();
+    let sent = async {
+        let record = content?;
+        let created_at = record.created_at();
+        let message = Arc::new(record.into_outgoing());
+        Ok((client.hand_over(message, patience).await?, created_at))
+    }
+    .await;
+    HandedOver { claim, attempts, sent, clock: client.clock() }
+}
+
+impl HandedOver {
+    /// Waits for the broker's verdict and judges it.
+    async fn fate(self) -> Fate {
+        let Self { claim, attempts, sent, clock } = self;
+        let confirmed = async {
+            let (in_flight, created_at) = sent?;
+            in_flight.confirmed().await?;
+            Ok(clock.now().duration_since(created_at).unwrap_or_default())
+        }
+        .await;
+        match confirmed {
+            Ok(lag) => Fate::Published(claim, lag),
+            Err(error) if is_its_own_fault(&error) => {
+                let retry_after =
+                    FIRST_RETRY.saturating_mul(1 << attempts.min(16)).min(LONGEST_RETRY);
+                Fate::Failed(FailedRecord::new(claim, error.to_string(), retry_after), error)
+            }
+            Err(error) => Fate::Unharmed(claim, error),
+        }
+    }
 }
 
 /// Whether the record would fail the same way on a healthy broker and network.

@@ -3,8 +3,12 @@
 use std::{
     fmt,
     pin::Pin,
-    sync::Arc,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU32, Ordering},
+    },
     task::{Context, Poll, ready},
+    time::{Duration, Instant},
 };
 
 use futures_util::{FutureExt as _, Stream};
@@ -13,6 +17,7 @@ use lapin::{
     options::{
         BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicNackOptions, BasicQosOptions,
     },
+    types::ShortString,
 };
 use tokio::time::timeout;
 
@@ -50,9 +55,8 @@ pub(super) async fn subscribe(
         let channel = opened.keep();
         Ok(Box::new(AmqpConsume {
             core: owner,
-            settle: Arc::new(Settle { channel }),
+            settle: Arc::new(Settle { channel, prefetch, drain: OnceLock::new() }),
             consumer,
-            prefetch,
             cancelled: false,
             failure: None,
         }) as Box<dyn ConsumeChannel>)
@@ -65,7 +69,7 @@ struct AmqpConsume {
     core: Arc<Core>,
     settle: Arc<Settle>,
     consumer: Consumer,
-    prefetch: u16,
+    /// We asked for the end, also where the caller did not wait for the answer.
     cancelled: bool,
     /// Why lapin says that the channel ended, which it says before it ends the stream.
     failure: Option<String>,
@@ -93,7 +97,10 @@ impl ConsumeChannel for AmqpConsume {
                     return Poll::Ready(ConsumeEvent::Delivery(delivery(theirs)));
                 }
                 Some(Ok(_)) => {}
-                Some(Err(lapin)) => self.failure = Some(error::reason(&lapin)),
+                Some(Err(lapin)) => {
+                    self.core.note_end(&lapin);
+                    self.failure = Some(error::reason(&lapin));
+                }
                 None => return Poll::Ready(ConsumeEvent::Ended(self.end())),
             }
         }
@@ -105,19 +112,16 @@ impl ConsumeChannel for AmqpConsume {
 
     fn cancel(&mut self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async {
-            if self.cancelled {
+            if self.settle.drain.get().is_some() {
                 return Ok(());
             }
             self.cancelled = true;
             let action = format!("stop consuming from queue {:?}", self.consumer.queue().as_str());
             let (owner, what) = (Arc::clone(&self.core), action.clone());
-            let (channel, tag) = (self.settle.channel.clone(), self.consumer.tag());
+            let (settle, tag) = (Arc::clone(&self.settle), self.consumer.tag());
             self.core
                 .complete(action, async move {
-                    channel
-                        .basic_cancel(tag, BasicCancelOptions::default())
-                        .await
-                        .map_err(|error| owner.error(&what, &error))
+                    settle.cancel(tag).await.map_err(|error| owner.error(&what, &error))
                 })
                 .await
         })
@@ -125,13 +129,11 @@ impl ConsumeChannel for AmqpConsume {
 
     fn close(self: Box<Self>) -> BoxFuture<'static, ()> {
         Box::pin(async move {
-            let (channel, tag) = (self.settle.channel.clone(), self.consumer.tag());
-            let prefetch = self.prefetch;
-            let take = async move {
-                channel.basic_cancel(tag, BasicCancelOptions::default()).await?;
-                channel.basic_qos(prefetch, BasicQosOptions { global: false }).await?;
-                channel.close(200, "OK".into()).await
+            let take = async {
+                self.settle.flush(self.consumer.tag()).await?;
+                self.settle.channel.close(200, "OK".into()).await
             };
+            // Where this fails or takes too long, the drop closes the channel as it is.
             let _ = timeout(self.core.step, take).await;
         })
     }
@@ -156,14 +158,69 @@ impl fmt::Debug for AmqpConsume {
 
 /// Settles by channel and tag. The channel is this subscription's own, so that a tag of one that
 /// has ended never reaches another.
+///
+/// What has been written is not yet safe. The broker's channel process passes 32 settlements on to
+/// a quorum queue; the others wait in it until the queue has committed those, and are lost if it
+/// ends first (measured: 165 to 807 of 10,000 came back, and with a round trip of `basic.qos`
+/// before the close still up to 467). What does wait for the queue's log is `basic.cancel`: when
+/// it is answered, everything before it has been committed and the rest is on its way, which one
+/// more round trip makes sure of (measured: none of 10,000 came back in 20 runs).
 struct Settle {
     channel: Channel,
+    prefetch: u16,
+    /// Once no more deliveries come.
+    drain: OnceLock<Drain>,
+}
+
+#[derive(Debug)]
+struct Drain {
+    /// How long the queue took to commit.
+    commit: Duration,
+    /// How many deliveries have been settled since.
+    settled: AtomicU32,
 }
 
 impl Settle {
+    /// What a channel process passes on without waiting for the queue, with a margin.
+    const PASSED_ON: u32 = 16;
+    /// A pause in which a queue commits, if it has not taken longer before.
+    const PAUSE: Duration = Duration::from_millis(10);
+
+    /// Stops the deliveries, and makes sure of what was settled before.
+    async fn cancel(&self, tag: ShortString) -> lapin::Result<()> {
+        let start = Instant::now();
+        self.channel.basic_cancel(tag, BasicCancelOptions::default()).await?;
+        let drain = Drain { commit: start.elapsed(), settled: AtomicU32::new(0) };
+        let _ = self.drain.set(drain);
+        self.round_trip().await
+    }
+
+    /// Makes sure of everything that was settled.
+    async fn flush(&self, tag: ShortString) -> lapin::Result<()> {
+        let Some(drain) = self.drain.get() else { return self.cancel(tag).await };
+        if drain.settled.load(Ordering::Acquire) > Self::PASSED_ON {
+            // There is nothing left to ask that would wait for the queue's log, so it is given
+            // several times what it needed a moment ago (measured: one pause in ten was too
+            // short, three never were).
+            for _ in 0..3 {
+                tokio::time::sleep(Self::PAUSE.max(drain.commit)).await;
+                self.round_trip().await?;
+            }
+        }
+        self.round_trip().await
+    }
+
+    /// Whatever was written before has reached the channel process when this returns.
+    async fn round_trip(&self) -> lapin::Result<()> {
+        self.channel.basic_qos(self.prefetch, BasicQosOptions { global: false }).await
+    }
+
     /// Queues the frame, which the first poll does; nobody waits for it to be written. `false`
     /// where lapin refuses it because the channel has ended.
     fn queue(&self, settle: impl Future<Output = lapin::Result<()>>) -> bool {
+        if let Some(drain) = self.drain.get() {
+            drain.settled.fetch_add(1, Ordering::AcqRel);
+        }
         !matches!(settle.now_or_never(), Some(Err(_)))
     }
 }

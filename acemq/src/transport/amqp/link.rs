@@ -1,9 +1,16 @@
 //! One connection.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 
 use futures_util::StreamExt as _;
-use lapin::{Channel, Connection, ConnectionStatus, Event};
+use lapin::{Channel, Connection, ConnectionStatus, ErrorKind, Event};
 use tokio::{
     runtime::Handle,
     sync::{mpsc, oneshot, watch},
@@ -32,6 +39,8 @@ pub(super) struct Core {
     pub(super) user: String,
     line: Line,
     runtime: Handle,
+    /// How many channels the broker has closed, each of which used up a number.
+    spent: AtomicU32,
 }
 
 impl Core {
@@ -59,12 +68,49 @@ impl Core {
         self.line.cut();
     }
 
+    /// Opens a channel.
+    ///
+    /// The number of a channel that the broker closed stays unusable in lapin: opening one with
+    /// that number fails with the error of the one before it. Once each, so the next is tried.
+    /// When such numbers are what the connection has run out of, it has to be replaced.
+    pub(super) async fn create_channel(&self) -> lapin::Result<Channel> {
+        loop {
+            match self.connection.create_channel().await {
+                Err(error)
+                    if error::ends_channel_only(&error) && self.connection.status().connected() => {
+                }
+                Err(error) if matches!(error.kind(), ErrorKind::ChannelsLimitReached) => {
+                    let most = self.connection.configuration().channel_max();
+                    if self.spent.load(Ordering::Relaxed) >= u32::from(most / 2) {
+                        self.give_up("the broker has closed so many channels that none are left");
+                    }
+                    return Err(error);
+                }
+                opened => return opened,
+            }
+        }
+    }
+
+    /// Notes that a channel ended like this.
+    pub(super) fn note_end(&self, error: &lapin::Error) {
+        if error::ends_channel_only(error) && error::Reply::of(error).is_some() {
+            self.spent.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the broker has closed so many channels that the next should be thought over.
+    pub(super) fn is_short_of_channels(&self) -> bool {
+        let most = self.connection.configuration().channel_max();
+        self.spent.load(Ordering::Relaxed) > u32::from(most / 8)
+    }
+
     pub(super) async fn open_channel(&self, action: &str) -> Result<Channel> {
-        self.connection.create_channel().await.map_err(|error| self.error(action, &error))
+        self.create_channel().await.map_err(|error| self.error(action, &error))
     }
 
     /// lapin's error in our terms; once the link has ended, that is the reason.
     pub(super) fn error(&self, action: &str, lapin: &lapin::Error) -> Error {
+        self.note_end(lapin);
         match self.end() {
             Some(reason) if error::Reply::of(lapin).is_none() => error::lost(action, &reason),
             _ => error::of_channel(action, lapin),
@@ -163,6 +209,7 @@ impl AmqpLink {
             user: user.to_owned(),
             line: wire.0.clone(),
             runtime: Handle::current(),
+            spent: AtomicU32::new(0),
         });
         tokio::spawn(watch_events(events, status, core.state.clone(), wire.0.clone()));
         let publisher = channel.map(|channel| Publisher::start(Arc::clone(&core), channel));

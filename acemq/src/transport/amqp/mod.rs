@@ -11,6 +11,7 @@ mod convert;
 mod declare;
 mod dial;
 mod error;
+mod frames;
 mod limits;
 mod link;
 mod publish;

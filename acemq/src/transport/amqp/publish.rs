@@ -12,6 +12,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll, Wake, Waker},
+    time::{Duration, Instant},
 };
 
 use futures_util::{FutureExt as _, StreamExt as _, stream::FuturesUnordered};
@@ -26,6 +27,10 @@ use crate::{
 
 /// How many publishes are taken from the inbox before the confirms are looked at again.
 const BATCH: usize = 64;
+
+/// How soon a link that is short of channels asks for a missing exchange again.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+const MISSING: &str = "the exchange does not exist; declare it first";
 
 /// The handle to the task.
 #[derive(Debug)]
@@ -73,12 +78,19 @@ pub(super) fn lose(publish: Publish, written: bool, reason: &str) {
     publish.answer.complete(Err(PublishFailure::Lost { written, reason: reason.to_owned() }));
 }
 
+fn refuse(publish: Publish, kind: ErrorKind, why: &str) {
+    let error = limits::about(&publish.message, kind, why);
+    publish.answer.complete(Err(PublishFailure::Refused(error)));
+}
+
 /// Which exchanges are known to exist, and what waits to hear about others.
 #[derive(Default)]
 struct Exchanges {
     known: HashSet<String>,
     held: HashMap<String, VecDeque<Publish>>,
     checks: FuturesUnordered<BoxFuture<'static, (String, Result<bool>)>>,
+    /// Exchanges that were missing a moment ago.
+    missing: HashMap<String, Instant>,
 }
 
 impl Exchanges {
@@ -90,6 +102,14 @@ impl Exchanges {
         }
         if let Some(held) = self.held.get_mut(exchange) {
             held.push_back(publish);
+            return None;
+        }
+        // Every "no" uses up a channel number, so one that asks again and again waits.
+        if core.is_short_of_channels()
+            && let Some(since) = self.missing.get(exchange)
+            && since.elapsed() < ASK_AGAIN
+        {
+            refuse(publish, ErrorKind::NotFound, MISSING);
             return None;
         }
         let (core, name) = (Arc::clone(core), exchange.clone());
@@ -114,10 +134,10 @@ impl Exchanges {
             }
             Ok(false) => {
                 for publish in held {
-                    let why = "the exchange does not exist; declare it first";
-                    let error = limits::about(&publish.message, ErrorKind::NotFound, why);
-                    publish.answer.complete(Err(PublishFailure::Refused(error)));
+                    refuse(publish, ErrorKind::NotFound, MISSING);
                 }
+                self.missing.retain(|_, since| since.elapsed() < ASK_AGAIN);
+                self.missing.insert(name, Instant::now());
                 VecDeque::new()
             }
             Err(error) if error.kind() == ErrorKind::Lost => {
@@ -128,8 +148,7 @@ impl Exchanges {
             }
             Err(error) => {
                 for publish in held {
-                    let error = limits::about(&publish.message, error.kind(), &error.to_string());
-                    publish.answer.complete(Err(PublishFailure::Refused(error)));
+                    refuse(publish, error.kind(), &error.to_string());
                 }
                 VecDeque::new()
             }
@@ -331,6 +350,7 @@ impl<'a> Flight<'a> {
         error: &lapin::Error,
         ended: Pin<&mut impl Future<Output = String>>,
     ) -> Option<Vec<Publish>> {
+        self.core.note_end(error);
         if error::ends_channel_only(error) && self.core.end().is_none() {
             return Some(self.window.drain(..).flatten().collect());
         }

@@ -48,7 +48,7 @@ pub(super) async fn resolve(core: &Arc<Core>, suspects: Vec<Publish>) -> Option<
 /// Opens a channel with confirms, for as long as the link lasts; otherwise says why it ended.
 async fn confirm_channel(core: &Arc<Core>) -> Result<Channel, String> {
     let open = async {
-        let channel = core.connection.create_channel().await?;
+        let channel = core.create_channel().await?;
         channel.confirm_select(ConfirmSelectOptions::default()).await?;
         Ok::<_, lapin::Error>(channel)
     };
@@ -87,6 +87,7 @@ async fn alone(
             reason: "the channel does not confirm".to_owned(),
         }),
         Err(error) if ends_channel_only(&error) => {
+            core.note_end(&error);
             let kind = of_channel("", &error).kind();
             // A channel that ends without a word leaves the message's fate open.
             if kind == ErrorKind::Lost {

@@ -3,7 +3,8 @@
 //! lapin moves its stream to a thread of its own, whose handshake waits without a bound and whose
 //! end nobody hears of. A [`Wire`] wraps that stream: [`Line::cut`] ends it from outside, at any
 //! time, so that the thread ends; [`Line::gone`] completes when the thread has dropped it. On its
-//! way in it reads the broker's version, which lapin keeps to itself.
+//! way in it reads the broker's version, which lapin keeps to itself; on the way out it keeps lapin
+//! from writing to closed channels (`frames`).
 
 use std::{
     io,
@@ -13,7 +14,7 @@ use std::{
         Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::{Duration, Instant},
 };
 
@@ -28,6 +29,8 @@ use lapin::{
     types::{AMQPValue, FieldTable, parsing::parse_field_table},
 };
 use tokio_util::sync::CancellationToken;
+
+use super::frames::{Next, Outgoing};
 
 type Socket = AsyncTcpStream<<Tokio as Reactor>::TcpStream>;
 
@@ -92,11 +95,36 @@ pub(super) struct Wire {
     socket: Socket,
     line: Line,
     greeting: Option<Greeting>,
+    outgoing: Outgoing,
 }
 
 impl Wire {
     pub(super) fn new(socket: Socket, line: Line) -> Self {
-        Self { socket, line, greeting: Some(Greeting::default()) }
+        Self { socket, line, greeting: Some(Greeting::default()), outgoing: Outgoing::default() }
+    }
+}
+
+impl Wire {
+    /// Writes some of `bytes`, which `ahead` follow; dropped ones count as written.
+    fn write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+        ahead: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let wire = &mut *self;
+        // Registered before the check, so that a cut in between is not missed.
+        wire.line.0.writer.register(context.waker());
+        wire.line.check()?;
+        let (length, dropped) = match wire.outgoing.next(bytes, ahead) {
+            Next::Write(length) => {
+                let socket = Pin::new(&mut wire.socket);
+                (ready!(socket.poll_write(context, &bytes[..length]))?, false)
+            }
+            Next::Drop(length) => (length, true),
+        };
+        wire.outgoing.passed(&bytes[..length], dropped);
+        Poll::Ready(Ok(length))
     }
 }
 
@@ -132,23 +160,22 @@ impl AsyncRead for Wire {
 
 impl AsyncWrite for Wire {
     fn poll_write(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.line.0.writer.register(context.waker());
-        self.line.check()?;
-        Pin::new(&mut self.socket).poll_write(context, buffer)
+        self.write(context, buffer, &[])
     }
 
     fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffers: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.line.0.writer.register(context.waker());
-        self.line.check()?;
-        Pin::new(&mut self.socket).poll_write_vectored(context, buffers)
+        match buffers {
+            [] => self.write(context, &[], &[]),
+            [first, rest @ ..] => self.write(context, first, rest.first().map_or(&[], |next| next)),
+        }
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

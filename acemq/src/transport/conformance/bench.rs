@@ -36,17 +36,21 @@ pub(super) struct Bench {
 
 impl Bench {
     pub(super) async fn new(transport: Arc<dyn Transport>) -> Self {
-        let link = dial(&*transport, true).await;
+        let link = dial(&*transport, true, None).await;
         Self { transport, link, queues: Mutex::default(), exchanges: Mutex::default() }
     }
 
     /// Another connection to the same broker.
     pub(super) async fn another_link(&self) -> Arc<dyn Link> {
-        dial(&*self.transport, true).await
+        dial(&*self.transport, true, None).await
     }
 
     pub(super) async fn link_that_does_not_publish(&self) -> Arc<dyn Link> {
-        dial(&*self.transport, false).await
+        dial(&*self.transport, false, None).await
+    }
+
+    pub(super) async fn link_with_body_max(&self, body_max: usize) -> Arc<dyn Link> {
+        dial(&*self.transport, true, Some(body_max)).await
     }
 
     /// A queue's name that nobody else has, deleted at the end.
@@ -133,7 +137,7 @@ impl Bench {
     }
 
     pub(super) async fn clean_up(&self) {
-        let link = dial(&*self.transport, false).await;
+        let link = dial(&*self.transport, false, None).await;
         let queues = std::mem::take(&mut *self.queues.lock().unwrap());
         for queue in queues {
             // One that was exclusive goes with its connection.
@@ -148,11 +152,15 @@ impl Bench {
     }
 }
 
-async fn dial(transport: &dyn Transport, publishes: bool) -> Arc<dyn Link> {
+async fn dial(
+    transport: &dyn Transport,
+    publishes: bool,
+    body_max: Option<usize>,
+) -> Arc<dyn Link> {
     let options = DialOptions {
         connection_name: "conformance".to_owned(),
         step_timeout: DEADLINE,
-        body_max: None,
+        body_max,
         publishes,
     };
     transport.dial(options).await.unwrap()

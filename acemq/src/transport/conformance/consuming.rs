@@ -2,6 +2,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use super::{bench::*, conformance};
 use crate::{
+    envelope::HeaderValue,
     error::ErrorKind,
     transport::{ConsumeEnd, ConsumeEvent, Subscription},
 };
@@ -17,6 +18,8 @@ conformance!(
     an_exclusive_consumer_is_the_only_one,
     consumers_of_one_queue_take_turns,
     no_more_than_the_prefetch_is_delivered,
+    a_quorum_queue_gives_a_message_up_after_its_delivery_limit,
+    settling_a_delivery_twice_ends_the_channel,
     settling_after_the_end_of_the_channel_says_so,
     the_end_of_a_link_gives_back_what_its_consumers_held,
     what_is_unsettled_comes_back_after_the_channel_closed,
@@ -132,8 +135,12 @@ async fn settling_after_the_end_of_the_channel_says_so(bench: Arc<Bench>) {
     let mut channel = bench.consume(&queue, 2).await;
     let (first, second) = (delivery(&mut channel).await, delivery(&mut channel).await);
     let settler = channel.settler();
+    assert!(settler.is_open());
     assert!(settler.ack(first.tag));
+    channel.cancel().await.unwrap();
+    assert!(settler.is_open());
     channel.close().await;
+    assert!(!settler.is_open());
     assert!(!settler.ack(second.tag));
     assert!(!settler.nack(second.tag, true));
     bench.until_ready(&queue, 1).await;
@@ -235,4 +242,53 @@ async fn consumers_of_one_queue_take_turns(bench: Arc<Bench>) {
         }
     }
     assert_eq!(taken.len(), 9);
+}
+
+async fn settling_a_delivery_twice_ends_the_channel(bench: Arc<Bench>) {
+    let queue = bench.queue().await;
+    fill(&bench, &queue, 3).await;
+    let mut neighbour = bench.consume(&bench.queue().await, 1).await;
+    let mut channel = bench.consume(&queue, 2).await;
+    let (first, _second) = (delivery(&mut channel).await, delivery(&mut channel).await);
+    let settler = channel.settler();
+    settler.ack(first.tag);
+    settler.ack(first.tag);
+    // The third may have come before the broker looked at the second acknowledgement.
+    let lost = loop {
+        match next(&mut channel).await {
+            ConsumeEvent::Delivery(_) => {}
+            ConsumeEvent::Ended(end) => break end,
+        }
+    };
+    assert!(matches!(lost, ConsumeEnd::Lost(_)), "{lost:?}");
+    assert!(!settler.is_open());
+    bench.until_ready(&queue, 2).await;
+    assert!(!gives_within(&mut neighbour, Duration::ZERO).await, "a neighbour was harmed");
+    assert!(neighbour.settler().is_open());
+}
+
+async fn a_quorum_queue_gives_a_message_up_after_its_delivery_limit(bench: Arc<Bench>) {
+    let dead = bench.queue().await;
+    let queue = bench
+        .queue_with([
+            ("x-queue-type", "quorum".into()),
+            ("x-delivery-limit", 2.into()),
+            ("x-dead-letter-exchange", "".into()),
+            ("x-dead-letter-routing-key", dead.as_str().into()),
+        ])
+        .await;
+    bench.send(&queue, "again").await;
+    let mut channel = bench.consume(&queue, 1).await;
+    for returned in 0..=2 {
+        let delivery = delivery(&mut channel).await;
+        let count = delivery.properties.headers.get("x-delivery-count");
+        assert_eq!(count.and_then(HeaderValue::as_i64).unwrap_or(0), returned);
+        assert_eq!(delivery.redelivered, returned > 0);
+        channel.settler().nack(delivery.tag, true);
+    }
+    bench.until_ready(&dead, 1).await;
+    let letter = bench.drain(&dead).await.remove(0);
+    let reason = letter.properties.headers["x-first-death-reason"].as_str();
+    assert_eq!(reason, Some("delivery_limit"));
+    channel.close().await;
 }

@@ -9,6 +9,7 @@ use crate::{
 conformance!(
     a_binding_of_something_missing_names_it,
     a_broker_chooses_a_name_where_none_is_given,
+    a_declaration_that_makes_no_sense_is_refused,
     a_different_declaration_names_what_differs,
     a_different_exchange_names_what_differs,
     a_name_of_the_brokers_own_cannot_be_declared,
@@ -69,10 +70,6 @@ async fn a_different_declaration_names_what_differs(bench: Arc<Bench>) {
         (with_key, ("x-dead-letter-routing-key", "key", "none")),
         (QueueSpec { durable: false, ..declared.clone() }, ("durable", "false", "true")),
         (QueueSpec { auto_delete: true, ..declared.clone() }, ("auto_delete", "true", "false")),
-        (
-            with_arguments(declared.clone(), [("x-queue-type", "quorum".into())]),
-            ("x-queue-type", "quorum", "classic"),
-        ),
     ];
     for (different, (argument, ours, theirs)) in cases {
         let error = bench.link.declare_queue(&different).await.unwrap_err();
@@ -84,6 +81,11 @@ async fn a_different_declaration_names_what_differs(bench: Arc<Bench>) {
             (argument, ours, theirs)
         );
     }
+
+    // RabbitMQ 3.x says that the queue has no type, 4.x that it is classic.
+    let quorum = with_arguments(declared, [("x-queue-type", "quorum".into())]);
+    let error = bench.link.declare_queue(&quorum).await.unwrap_err();
+    assert_eq!(error.conflict().unwrap().argument, "x-queue-type");
 
     for handed_over in in_flight {
         verdict(handed_over).await.unwrap();
@@ -225,4 +227,31 @@ async fn an_auto_delete_exchange_goes_with_its_last_binding(bench: Arc<Bench>) {
     assert!(bench.link.exchange_exists(&name).await.unwrap());
     bench.link.delete_queue(&queue).await.unwrap();
     assert!(!bench.link.exchange_exists(&name).await.unwrap());
+}
+
+async fn a_declaration_that_makes_no_sense_is_refused(bench: Arc<Bench>) {
+    let quorum = |name: &str| with_arguments(queue(name), [("x-queue-type", "quorum".into())]);
+    let name = bench.queue_name();
+    let cases = [
+        with_arguments(queue(&name), [("x-message-ttl", (-1).into())]),
+        with_arguments(queue(&name), [("x-message-ttl", "1000".into())]),
+        with_arguments(queue(&name), [("x-message-ttl", 315_360_000_001_i64.into())]),
+        with_arguments(queue(&name), [("x-dead-letter-exchange", 1.into())]),
+        with_arguments(queue(&name), [("x-dead-letter-routing-key", "no exchange".into())]),
+        QueueSpec { exclusive: true, ..quorum(&name) },
+        QueueSpec { durable: false, ..quorum(&name) },
+    ];
+    for senseless in cases {
+        let error = bench.link.declare_queue(&senseless).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config, "{senseless:?}: {error}");
+    }
+    let long = "n".repeat(256);
+    assert_eq!(kind(bench.link.declare_queue(&queue(&long)).await), ErrorKind::TooLarge);
+    let long = exchange(&long, ExchangeKind::Topic);
+    assert_eq!(kind(bench.link.declare_exchange(&long).await), ErrorKind::TooLarge);
+    let default = exchange("", ExchangeKind::Direct);
+    assert_eq!(kind(bench.link.declare_exchange(&default).await), ErrorKind::Refused);
+    bench.link.declare_queue(&queue(&name)).await.unwrap();
+    let default = binding(&name, "", &name);
+    assert_eq!(kind(bench.link.bind_queue(&default).await), ErrorKind::Refused);
 }

@@ -5,6 +5,7 @@ use super::{bench::*, conformance};
 conformance!(
     a_message_expires_by_its_own_lifetime,
     a_message_that_expires_at_once_still_reaches_a_waiting_consumer,
+    a_message_may_live_for_ten_years,
     a_message_with_no_lifetime_left_is_not_kept,
     a_queue_lets_its_messages_expire,
     an_expired_message_waits_behind_one_that_has_not_expired,
@@ -82,4 +83,12 @@ async fn what_expired_in_a_consumers_hands_does_not_come_back(bench: Arc<Bench>)
     channel.settler().nack(held.tag, true);
     assert_eq!(delivery(&mut channel).await.body, "next");
     channel.close().await;
+}
+
+async fn a_message_may_live_for_ten_years(bench: Arc<Bench>) {
+    let decade = 10 * 365 * 86_400_000_i64;
+    let queue = bench.queue_with([("x-message-ttl", decade.into())]).await;
+    let sent = with_expiration(message("", &queue, "for ages"), &decade.to_string());
+    bench.publish(sent).await.unwrap();
+    assert_eq!(bodies(&bench.drain(&queue).await), ["for ages"]);
 }

@@ -16,6 +16,7 @@ conformance!(
     a_message_that_the_broker_refuses_harms_no_neighbour,
     a_missing_exchange_is_refused_and_harms_no_neighbour,
     an_exchange_that_is_deleted_is_missing_from_then_on,
+    what_is_too_large_is_refused_before_it_is_written,
     messages_are_taken_in_the_order_they_were_handed_over,
     with_thousands_in_flight_no_return_is_misattributed,
     with_thousands_in_flight_no_return_is_misattributed_on_a_quorum_queue,
@@ -82,11 +83,19 @@ async fn a_missing_exchange_is_refused_and_harms_no_neighbour(bench: Arc<Bench>)
 
 async fn a_message_that_the_broker_refuses_harms_no_neighbour(bench: Arc<Bench>) {
     let queue = bench.queue().await;
-    refuse_among_neighbours(&bench, with_expiration(message("", &queue, ""), "soon")).await;
+    for expiration in ["soon", "-1", "1.5", "", "315360000001"] {
+        let bad = with_expiration(message("", &queue, ""), expiration);
+        let error = refuse_among_neighbours(&bench, bad).await;
+        assert_eq!(error.kind(), ErrorKind::Config, "{expiration:?}: {error}");
+    }
+    let bad = with_header(message("", &queue, ""), "CC", "not a list");
+    let error = refuse_among_neighbours(&bench, bad).await;
+    assert_eq!(error.kind(), ErrorKind::Config, "{error}");
 
     let mut foreign = message("", &queue, "");
     foreign.properties.user_id = Some("somebody-else".to_owned());
-    refuse_among_neighbours(&bench, foreign).await;
+    let error = refuse_among_neighbours(&bench, foreign).await;
+    assert_eq!(error.kind(), ErrorKind::Refused);
 
     let name = bench.exchange_name();
     let internal = exchange(&name, ExchangeKind::Fanout);
@@ -170,4 +179,33 @@ async fn a_message_nobody_waits_for_gives_its_permit_back(bench: Arc<Bench>) {
         permits.available_permits() == 50
     })
     .await;
+}
+
+async fn what_is_too_large_is_refused_before_it_is_written(bench: Arc<Bench>) {
+    let queue = bench.queue().await;
+    let link = bench.link_with_body_max(1_000).await;
+    assert_eq!(link.limits().body_max, 1_000);
+    let name = |length: usize| "n".repeat(length);
+    let mut long_id = message("", &queue, "");
+    long_id.properties.message_id = Some(name(256));
+    let cases = [
+        ("a body", message("", &queue, &name(1_001))),
+        ("headers", with_header(message("", &queue, ""), "x", name(200_000))),
+        ("a header's name", with_header(message("", &queue, ""), &name(256), 1)),
+        ("a routing key", message("", &name(256), "")),
+        ("an exchange", message(&name(256), "", "")),
+        ("a message id", long_id),
+    ];
+    for (what, too_large) in cases {
+        let error = refusal(publish(&link, too_large).await);
+        assert_eq!(error.kind(), ErrorKind::TooLarge, "{what}");
+    }
+
+    let mut largest = with_header(message("", &queue, &name(1_000)), &name(255), name(100_000));
+    largest.properties.message_id = Some(name(255));
+    publish(&link, largest).await.unwrap();
+    assert!(is_unroutable(&publish(&link, message("", &name(255), "")).await));
+    assert_eq!(*link.state().borrow(), LinkState::Open);
+    assert_eq!(bench.drain(&queue).await.len(), 1);
+    link.close().await;
 }

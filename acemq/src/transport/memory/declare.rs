@@ -272,8 +272,8 @@ fn number(name: &str, value: &HeaderValue, max: u64) -> Result<u64, (ErrorKind, 
     value
         .as_i64()
         .and_then(|number| u64::try_from(number).ok())
-        .filter(|&n| n <= max)
-        .ok_or_else(|| (ErrorKind::Config, format!("{name} is no number between 0 and {max}")))
+        .filter(|&number| number <= max)
+        .ok_or_else(|| (ErrorKind::Config, format!("{name} is no number from 0 to {max}")))
 }
 
 fn text(name: &str, value: &HeaderValue) -> Result<String, (ErrorKind, String)> {

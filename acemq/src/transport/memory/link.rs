@@ -7,18 +7,20 @@ use tokio::{sync::watch, time::timeout};
 use super::{
     broker::Broker,
     consumer::MemoryChannel,
+    publish::USER,
     state::{Id, State},
 };
 use crate::{
     error::{Error, ErrorKind, Result},
     transport::{
         BindingSpec, BoxFuture, ConsumeChannel, DialOptions, ExchangeSpec, Limits, Link, LinkState,
-        Publish, PublishAnswer, PublishFailure, QueueInfo, QueueSpec, Subscription,
+        Publish, PublishAnswer, PublishFailure, QueueInfo, QueueSpec, Subscription, limits,
     },
 };
 
 /// What RabbitMQ 4 allows by default.
-const LIMITS: Limits = Limits { frame_max: 128 * 1024, body_max: 16 * 1024 * 1024 };
+const FRAME_MAX: usize = 128 * 1024;
+const BODY_MAX: usize = 16 * 1024 * 1024;
 
 /// A link as the broker sees it.
 pub(super) struct Attached {
@@ -74,7 +76,7 @@ impl State {
     pub(super) fn unblock(&mut self) {
         self.blocked = None;
         let held: Vec<Publish> =
-            self.links.values_mut().flat_map(|link| std::mem::take(&mut link.held)).collect();
+            self.links.values_mut().flat_map(|link| link.held.drain(..)).collect();
         for Publish { message, answer } in held {
             let verdict = self.publish(&message);
             self.effects.answers.push((answer, verdict));
@@ -134,6 +136,7 @@ pub(super) struct MemoryLink {
     broker: Arc<Broker>,
     id: Id,
     state: watch::Sender<LinkState>,
+    limits: Limits,
     publishes: bool,
     step_timeout: Duration,
     name: String,
@@ -142,10 +145,13 @@ pub(super) struct MemoryLink {
 impl MemoryLink {
     pub(super) fn open(broker: &Arc<Broker>, options: &DialOptions) -> Self {
         let (state, _) = watch::channel(LinkState::Open);
+        let body_max = options.body_max.unwrap_or(BODY_MAX);
+        let limits = Limits { frame_max: FRAME_MAX, body_max };
         Self {
             broker: broker.clone(),
             id: broker.act(|broker| broker.attach(state.clone())),
             state,
+            limits,
             publishes: options.publishes,
             step_timeout: options.step_timeout,
             name: options.connection_name.clone(),
@@ -202,14 +208,18 @@ impl Link for MemoryLink {
     }
 
     fn limits(&self) -> Limits {
-        LIMITS
+        self.limits
     }
 
     fn publish(&self, publish: Publish) {
-        let done = if self.publishes {
-            self.broker.act(|state| state.hand_over(self.id, publish))
+        let checked = if self.publishes {
+            limits::check(&publish.message, USER, self.limits).map_err(PublishFailure::Refused)
         } else {
-            Some((publish.answer, Err(not_written("the connection was not made for publishing"))))
+            Err(not_written("the connection was not made for publishing"))
+        };
+        let done = match checked {
+            Ok(()) => self.broker.act(|state| state.hand_over(self.id, publish)),
+            Err(failure) => Some((publish.answer, Err(failure))),
         };
         if let Some((answer, verdict)) = done {
             answer.complete(verdict);

@@ -10,15 +10,15 @@ use super::{
 };
 use crate::{
     envelope::HeaderValue,
-    error::{Error, ErrorKind},
-    transport::{Outgoing, PublishFailure},
+    error::ErrorKind,
+    transport::{Outgoing, PublishFailure, limits},
 };
 
 /// The one user of a memory broker, for the `user-id` property.
-const USER: &str = "guest";
+pub(super) const USER: &str = "guest";
 
-/// The longest lifetime of a message that RabbitMQ takes, in milliseconds.
-pub(super) const TTL_MAX: u64 = u32::MAX as u64;
+/// The longest lifetime that RabbitMQ takes, in milliseconds: ten years.
+pub(super) const TTL_MAX: u64 = 10 * 365 * 86_400_000;
 
 impl State {
     /// Publishes one message and says what RabbitMQ would answer.
@@ -78,9 +78,6 @@ impl State {
                 Some(_) => {}
             }
         }
-        if message.routing_key.len() > 255 {
-            return refuse(ErrorKind::TooLarge, "the routing key is longer than 255 bytes");
-        }
         let properties = &message.properties;
         if let Some(expiration) = &properties.expiration
             && !expiration.parse::<u64>().is_ok_and(|millis| millis <= TTL_MAX)
@@ -89,9 +86,6 @@ impl State {
                 ErrorKind::Config,
                 &format!("the expiration {expiration:?} is not a number of milliseconds"),
             );
-        }
-        if properties.user_id.as_ref().is_some_and(|user| user != USER) {
-            return refuse(ErrorKind::Refused, "the user id is not the connection's user, guest");
         }
         if properties.reply_to.as_deref() == Some("amq.rabbitmq.reply-to") {
             return refuse(
@@ -149,15 +143,7 @@ impl State {
 }
 
 fn refused(message: &Outgoing, kind: ErrorKind, why: &str) -> PublishFailure {
-    let Outgoing { exchange, routing_key, .. } = message;
-    PublishFailure::Refused(
-        Error::new(
-            kind,
-            format!("publish to exchange {exchange:?} with routing key {routing_key:?}: {why}"),
-        )
-        .with_exchange(exchange)
-        .with_routing_key(routing_key),
-    )
+    PublishFailure::Refused(limits::about(message, kind, why))
 }
 
 /// Blind copies are not for the readers to see.

@@ -1,0 +1,282 @@
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use acemq::{Claim, ErrorKind, IdempotencyStore, Lease};
+
+use super::database::{Database, FUTURE, Idempotency, PAST};
+use crate::support::Warnings;
+
+async fn own(store: &Idempotency, key: &str) -> Lease {
+    match store.try_claim(key).await.unwrap() {
+        Claim::Owned(lease) => lease,
+        other => panic!("expected to own {key}, got {other:?}"),
+    }
+}
+
+async fn expire(database: &Database, key: &str) {
+    let sql =
+        format!("UPDATE acemq_idempotency SET expires_at = {PAST} WHERE message_id = '{key}'");
+    assert_eq!(database.execute(&sql).await, 1);
+}
+
+// promise: ID-4, ID-9
+#[tokio::test]
+async fn a_claim_is_owned_then_in_progress_then_confirmed() {
+    let Some(database) = Database::create().await else { return };
+    let store = database.idempotency().await;
+    let other = Idempotency::new(database.another_pool().await);
+    assert!(!store.is_confirmed("k").await.unwrap());
+    let lease = own(&store, "k").await;
+    assert!(lease.token().len() <= 64);
+    assert_eq!(store.try_claim("k").await.unwrap(), Claim::InProgress);
+    assert_eq!(other.try_claim("k").await.unwrap(), Claim::InProgress);
+    assert!(!other.is_confirmed("k").await.unwrap());
+    store.confirm(&lease).await.unwrap();
+    store.confirm(&lease).await.unwrap();
+    assert_eq!(other.try_claim("k").await.unwrap(), Claim::AlreadyConfirmed);
+    assert!(other.is_confirmed("k").await.unwrap());
+    assert!(!store.claim("k").await.unwrap());
+}
+
+// promise: ID-10
+#[tokio::test]
+async fn a_failure_is_raised_and_is_never_an_answer() {
+    let Some(database) = Database::create().await else { return };
+    let store = database.idempotency().await;
+    own(&store, "k").await;
+    database.execute("DROP TABLE acemq_idempotency").await;
+    let error = store.try_claim("k").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Store);
+    assert!(error.is_transient());
+    assert!(std::error::Error::source(&error).is_some());
+    database.pool.close().await;
+    assert_eq!(store.try_claim("k").await.unwrap_err().kind(), ErrorKind::Store);
+    assert_eq!(store.is_confirmed("k").await.unwrap_err().kind(), ErrorKind::Store);
+}
+
+// promise: ID-11
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn of_replicas_that_race_for_a_key_exactly_one_owns_it() {
+    let Some(database) = Database::create().await else { return };
+    let store = database.idempotency().await;
+    let other = Idempotency::new(database.another_pool().await);
+    let wins = Arc::new(AtomicUsize::new(0));
+    let mut racers = tokio::task::JoinSet::new();
+    for racer in 0..8 {
+        let store = if racer % 2 == 0 { store.clone() } else { other.clone() };
+        let wins = Arc::clone(&wins);
+        racers.spawn(async move {
+            for key in 0..40 {
+                match store.try_claim(&format!("k{key}")).await.unwrap() {
+                    Claim::Owned(_) => {
+                        wins.fetch_add(1, Ordering::Relaxed);
+                    }
+                    Claim::InProgress => {}
+                    Claim::AlreadyConfirmed => panic!("nobody confirmed"),
+                }
+            }
+        });
+    }
+    while let Some(racer) = racers.join_next().await {
+        racer.unwrap();
+    }
+    assert_eq!(wins.load(Ordering::Relaxed), 40);
+}
+
+// promise: ID-11, ID-15
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn of_replicas_that_race_for_an_expired_claim_exactly_one_takes_it_over() {
+    let Some(database) = Database::create().await else { return };
+    let store = database.idempotency().await;
+    let other = Idempotency::new(database.another_pool().await);
+    for _ in 0..10 {
+        own(&store, "k").await;
+        expire(&database, "k").await;
+        let mut racers = tokio::task::JoinSet::new();
+        for racer in 0..8 {
+            let store = if racer % 2 == 0 { store.clone() } else { other.clone() };
+            racers.spawn(async move { store.claim("k").await.unwrap() });
+        }
+        assert_eq!(racers.join_all().await.into_iter().filter(|won| *won).count(), 1);
+        database.execute("DELETE FROM acemq_idempotency").await;
+    }
+}
+
+// promise: ID-15, ID-18
+#[tokio::test]
+async fn an_expired_claim_is_taken_over_with_a_warning_and_an_expired_confirmation_without() {
+    let Some(database) = Database::create().await else { return };
+    let store = database.idempotency().await;
+    let warnings = Warnings::default();
+    let _guard = tracing::subscriber::set_default(warnings.clone());
+    own(&store, "dead").await;
+    expire(&database, "dead").await;
+    assert_eq!(warnings.count(), 0);
+    own(&store, "dead").await;
+    assert_eq!(warnings.count(), 1);
+    let lease = own(&store, "done").await;
+    store.confirm(&lease).await.unwrap();
+    expire(&database, "done").await;
+    own(&store, "done").await;
+    assert_eq!(warnings.count(), 1);
+}
+
+// promise: ID-16, BX-3
+#[tokio::test]
+async fn a_lost_lease_releases_and_renews_nothing_and_still_confirms() {
+    let Some(database) = Database::create().await else { return };
+    let store = database.idempotency().await;
+    let lost = own(&store, "k").await;
+    expire(&database, "k").await;
+    // Another handler of the very same store.
+    let held = own(&store, "k").await;
+    store.release(&lost).await.unwrap();
+    assert!(!store.renew(&lost).await.unwrap());
+    assert_eq!(store.try_claim("k").await.unwrap(), Claim::InProgress);
+
+    store.confirm(&lost).await.unwrap();
+    store.release(&held).await.unwrap();
+    assert!(!store.renew(&held).await.unwrap());
+    assert_eq!(store.try_claim("k").await.unwrap(), Claim::AlreadyConfirmed);
+}
+
+#[tokio::test]
+async fn a_release_frees_the_key_and_a_confirmation_holds_though_the_row_was_purged() {
+    let Some(database) = Database::create().await else { return };
+    let store = database.idempotency().await;
+    let lease = own(&store, "k").await;
+    store.release(&lease).await.unwrap();
+    assert_eq!(store.size().await.unwrap(), 0);
+    let lease = own(&store, "k").await;
+    database.execute("DELETE FROM acemq_idempotency").await;
+    store.confirm(&lease).await.unwrap();
+    assert!(store.is_confirmed("k").await.unwrap());
+    assert_eq!(database.text("claimed_by", "FROM acemq_idempotency").await, None);
+}
+
+// promise: BX-2
+#[tokio::test]
+async fn leases_and_retention_are_written_by_the_databases_clock() {
+    let Some(database) = Database::create().await else { return };
+    let hours = |n: u64| Duration::from_secs(n * 3_600);
+    let store = database.idempotency().await.lease(hours(2)).retention(hours(3));
+    let lease = own(&store, "k").await;
+    let beyond = format!("FROM acemq_idempotency WHERE expires_at > {FUTURE}");
+    assert_eq!(database.text("count(*)", &beyond).await.unwrap(), "1");
+    expire(&database, "k").await;
+    assert!(store.renew(&lease).await.unwrap(), "nobody took it over");
+    assert_eq!(database.text("count(*)", &beyond).await.unwrap(), "1");
+    store.confirm(&lease).await.unwrap();
+    assert_eq!(database.text("count(*)", &beyond).await.unwrap(), "1");
+    let short = store.clone().retention(Duration::from_secs(60));
+    assert_eq!(IdempotencyStore::lease(&short), Some(Duration::from_secs(60)));
+}
+
+// promise: ID-17
+#[tokio::test]
+async fn a_duplicate_after_the_retention_is_handled_again() {
+    let Some(database) = Database::create().await else { return };
+    let store = database.idempotency().await;
+    let lease = own(&store, "k").await;
+    store.confirm(&lease).await.unwrap();
+    expire(&database, "k").await;
+    assert!(!store.is_confirmed("k").await.unwrap());
+    own(&store, "k").await;
+}
+
+// promise: ID-12, ID-13
+#[tokio::test]
+async fn a_purge_removes_what_has_expired_and_size_counts_it_until_then() {
+    let Some(database) = Database::create().await else { return };
+    let store = database.idempotency().await;
+    let done = own(&store, "done").await;
+    store.confirm(&done).await.unwrap();
+    let old = own(&store, "old").await;
+    store.confirm(&old).await.unwrap();
+    own(&store, "alive").await;
+    own(&store, "dead").await;
+    expire(&database, "old").await;
+    expire(&database, "dead").await;
+    assert_eq!(store.size().await.unwrap(), 4);
+    // The way of a message deletes nothing.
+    assert_eq!(store.try_claim("done").await.unwrap(), Claim::AlreadyConfirmed);
+    assert_eq!(store.size().await.unwrap(), 4);
+    assert_eq!(store.purge_expired().await.unwrap(), 2);
+    assert_eq!(store.size().await.unwrap(), 2);
+    assert!(store.is_confirmed("done").await.unwrap());
+    assert_eq!(store.try_claim("alive").await.unwrap(), Claim::InProgress);
+}
+
+// promise: BX-11
+#[tokio::test]
+async fn keys_that_differ_in_case_accents_or_spaces_are_different_keys() {
+    let Some(database) = Database::create().await else { return };
+    let store = database.idempotency().await;
+    for key in ["A1", "a1", "A1 ", "Á1", "A\u{301}1", "Ａ１"] {
+        own(&store, key).await;
+    }
+    assert_eq!(store.size().await.unwrap(), 6);
+}
+
+#[tokio::test]
+async fn a_key_that_the_column_cannot_hold_is_refused_and_never_cut() {
+    let Some(database) = Database::create().await else { return };
+    let store = database.idempotency().await;
+    own(&store, &"k".repeat(255)).await;
+    for (key, kind) in [
+        (String::new(), ErrorKind::Config),
+        ("k".repeat(256), ErrorKind::TooLarge),
+        ("é".repeat(128), ErrorKind::TooLarge),
+        ("a\0".to_owned(), ErrorKind::Encode),
+    ] {
+        assert_eq!(store.try_claim(&key).await.unwrap_err().kind(), kind);
+        assert_eq!(store.is_confirmed(&key).await.unwrap_err().kind(), kind);
+        assert_eq!(store.confirm(&Lease::new(key, "t")).await.unwrap_err().kind(), kind);
+    }
+    assert_eq!(store.size().await.unwrap(), 1);
+}
+
+// promise: SU-1
+#[tokio::test]
+async fn a_missing_table_says_how_to_make_it_and_the_printed_statements_do() {
+    let Some(database) = Database::create().await else { return };
+    let store = Idempotency::new(database.pool.clone()).table("shop_handled").unwrap();
+    let error = store.try_claim("k").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    for statement in store.schema_statements() {
+        assert!(error.to_string().contains(&statement), "{error}");
+        database.execute(&statement).await;
+    }
+    own(&store, "k").await;
+    store.create_table_if_absent().await.unwrap();
+    assert_eq!(store.size().await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn another_librarys_table_is_refused_and_names_the_columns() {
+    let Some(database) = Database::create().await else { return };
+    database
+        .execute(
+            "CREATE TABLE acemq_idempotency (message_id VARCHAR(255) PRIMARY KEY, \
+             state VARCHAR(16) NOT NULL, claimed_by VARCHAR(64), recorded_at BIGINT NOT NULL, \
+             expires_at BIGINT NOT NULL)",
+        )
+        .await;
+    let python = Idempotency::new(database.pool.clone()).try_claim("k").await.unwrap_err();
+    assert_eq!(python.kind(), ErrorKind::Config);
+    assert!(python.to_string().contains("recorded_at is of type"), "{python}");
+    database
+        .execute(
+            "CREATE TABLE go_table (\"key\" VARCHAR(255) PRIMARY KEY, \
+             handled_at TIMESTAMP, confirmed BOOLEAN DEFAULT FALSE)",
+        )
+        .await;
+    let go = Idempotency::new(database.pool.clone()).table("go_table").unwrap();
+    let go = go.try_claim("k").await.unwrap_err().to_string();
+    assert!(go.contains("message_id, state, claimed_by"), "{go}");
+}

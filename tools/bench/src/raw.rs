@@ -1,0 +1,96 @@
+//! The raw client, used the best way we know.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, ensure};
+use futures_util::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
+use lapin::{
+    BasicProperties, Channel, Confirmation, Connection, ConnectionProperties,
+    options::{
+        BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicPublishOptions,
+        BasicQosOptions, ConfirmSelectOptions,
+    },
+    types::FieldTable,
+};
+
+use crate::bench::body;
+
+/// AMQP's delivery mode for a message that survives a restart of the broker.
+const PERSISTENT: u8 = 2;
+
+/// A connection by lapin.
+pub(crate) struct Raw {
+    connection: Connection,
+    /// With confirms.
+    pub(crate) publishing: Arc<Channel>,
+}
+
+impl Raw {
+    pub(crate) async fn connect(url: &str) -> Result<Self> {
+        let connection = Connection::connect(url, ConnectionProperties::default()).await?;
+        let publishing = connection.create_channel().await?;
+        publishing.confirm_select(ConfirmSelectOptions::default()).await?;
+        Ok(Self { connection, publishing: Arc::new(publishing) })
+    }
+
+    pub(crate) async fn consuming(&self) -> Result<Channel> {
+        Ok(self.connection.create_channel().await?)
+    }
+
+    pub(crate) async fn close(self) -> Result<()> {
+        Ok(self.connection.close(200, "OK".into()).await?)
+    }
+}
+
+/// Publishes a message, persistent and mandatory, and checks its confirm.
+pub(crate) async fn publish(channel: &Channel, queue: &str) -> Result<()> {
+    let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
+    let properties = BasicProperties::default().with_delivery_mode(PERSISTENT);
+    let confirm =
+        channel.basic_publish("".into(), queue.into(), options, &body(), properties).await?.await?;
+    ensure!(confirm == Confirmation::Ack(None), "not confirmed: {confirm:?}");
+    Ok(())
+}
+
+/// Publishes with that many confirms in flight; no write is waited for on its own.
+pub(crate) async fn publish_many(
+    channel: Arc<Channel>,
+    queue: String,
+    messages: usize,
+    in_flight: usize,
+) -> Result<()> {
+    let confirmed = stream::iter(0..messages)
+        .map(|_| publish(&channel, &queue))
+        .buffer_unordered(in_flight)
+        .try_fold(0, async |count, ()| Ok(count + 1))
+        .await?;
+    ensure!(confirmed == messages, "{confirmed} of {messages} messages were confirmed");
+    Ok(())
+}
+
+/// Consumes and acknowledges every message by channel and tag, with no ack waited for on its own;
+/// the broker has all of them when this returns.
+pub(crate) async fn consume(
+    channel: Channel,
+    queue: String,
+    messages: usize,
+    prefetch: u16,
+) -> Result<()> {
+    channel.basic_qos(prefetch, BasicQosOptions::default()).await?;
+    let options = BasicConsumeOptions::default();
+    let mut consumer =
+        channel.basic_consume(queue.into(), "".into(), options, FieldTable::default()).await?;
+    for _ in 0..messages {
+        let delivery = consumer.next().await.context("the consumer ended")??;
+        ensure!(delivery.data.len() == body().len(), "a body of {} bytes", delivery.data.len());
+        // The first poll queues the frame.
+        if let Some(acked) =
+            channel.basic_ack(delivery.delivery_tag, BasicAckOptions::default()).now_or_never()
+        {
+            acked?;
+        }
+    }
+    channel.basic_cancel(consumer.tag(), BasicCancelOptions::default()).await?;
+    channel.basic_qos(prefetch, BasicQosOptions::default()).await?;
+    Ok(channel.close(200, "OK".into()).await?)
+}

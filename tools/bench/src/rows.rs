@@ -1,0 +1,143 @@
+//! The rows of the report.
+
+mod consume;
+mod memory;
+mod publish_pipelined;
+mod publish_serial;
+mod relay;
+
+use anyhow::Result;
+use futures_util::future::LocalBoxFuture;
+
+use crate::{
+    bench::{Bench, QueueKind},
+    pairs::Pair,
+};
+
+/// One comparison.
+pub(crate) struct Row {
+    pub(crate) name: &'static str,
+    /// What acemq does, and against what.
+    pub(crate) about: &'static str,
+    /// How many messages a reading has unless the caller says otherwise.
+    pub(crate) messages: usize,
+    pub(crate) measure: Measure,
+    pub(crate) run: for<'a> fn(&'a Bench) -> LocalBoxFuture<'a, Result<Vec<Pair>>>,
+}
+
+/// What a row's ratio is of, and what it has to be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Measure {
+    /// acemq's time over the reference's: at most this.
+    Time { at_most: Option<f64> },
+    /// acemq's throughput over the reference's: at least this.
+    Throughput { at_least: Option<f64> },
+}
+
+use Measure::{Throughput, Time};
+use QueueKind::{Classic, Quorum};
+
+const SERIAL: Measure = Time { at_most: Some(1.05) };
+const MANY: Measure = Throughput { at_least: Some(0.90) };
+const FOR_INFORMATION: Measure = Throughput { at_least: None };
+
+pub(crate) const ROWS: &[Row] = &[
+    Row {
+        name: "publish/serial/classic",
+        about: publish_serial::ABOUT,
+        messages: 1_000,
+        measure: SERIAL,
+        run: |bench| Box::pin(publish_serial::run(bench, Classic)),
+    },
+    Row {
+        name: "publish/serial/quorum",
+        about: publish_serial::ABOUT,
+        messages: 1_000,
+        measure: SERIAL,
+        run: |bench| Box::pin(publish_serial::run(bench, Quorum)),
+    },
+    Row {
+        name: "publish/send_all/classic",
+        about: publish_pipelined::SEND_ALL,
+        messages: 20_000,
+        measure: MANY,
+        run: |bench| Box::pin(publish_pipelined::send_all(bench, Classic)),
+    },
+    Row {
+        name: "publish/send_all/quorum",
+        about: publish_pipelined::SEND_ALL,
+        messages: 20_000,
+        measure: MANY,
+        run: |bench| Box::pin(publish_pipelined::send_all(bench, Quorum)),
+    },
+    Row {
+        name: "publish/tasks/classic",
+        about: publish_pipelined::TASKS,
+        messages: 20_000,
+        measure: MANY,
+        run: |bench| Box::pin(publish_pipelined::tasks(bench, Classic)),
+    },
+    Row {
+        name: "publish/tasks/quorum",
+        about: publish_pipelined::TASKS,
+        messages: 20_000,
+        measure: MANY,
+        run: |bench| Box::pin(publish_pipelined::tasks(bench, Quorum)),
+    },
+    Row {
+        name: "consume/classic",
+        about: consume::ABOUT,
+        messages: 20_000,
+        measure: MANY,
+        run: |bench| Box::pin(consume::run(bench, Classic, consume::MANY_HANDLERS)),
+    },
+    Row {
+        name: "consume/quorum",
+        about: consume::ABOUT,
+        messages: 20_000,
+        measure: MANY,
+        run: |bench| Box::pin(consume::run(bench, Quorum, consume::MANY_HANDLERS)),
+    },
+    Row {
+        name: "consume/in-order/classic",
+        about: consume::IN_ORDER,
+        messages: 20_000,
+        measure: FOR_INFORMATION,
+        run: |bench| Box::pin(consume::run(bench, Classic, consume::ONE_HANDLER)),
+    },
+    Row {
+        name: "consume/in-order/quorum",
+        about: consume::IN_ORDER,
+        messages: 20_000,
+        measure: FOR_INFORMATION,
+        run: |bench| Box::pin(consume::run(bench, Quorum, consume::ONE_HANDLER)),
+    },
+    Row {
+        name: "relay/postgres",
+        about: relay::ABOUT,
+        messages: 1_000,
+        measure: FOR_INFORMATION,
+        run: |bench| Box::pin(relay::postgres(bench)),
+    },
+    Row {
+        name: "relay/sqlite",
+        about: relay::ABOUT,
+        messages: 1_000,
+        measure: FOR_INFORMATION,
+        run: |bench| Box::pin(relay::sqlite(bench)),
+    },
+    Row {
+        name: "memory/publish",
+        about: memory::PUBLISH,
+        messages: 20_000,
+        measure: FOR_INFORMATION,
+        run: |bench| Box::pin(memory::publish(bench)),
+    },
+    Row {
+        name: "memory/consume",
+        about: memory::CONSUME,
+        messages: 20_000,
+        measure: FOR_INFORMATION,
+        run: |bench| Box::pin(memory::consume(bench)),
+    },
+];
