@@ -77,7 +77,7 @@ mod outbox;
 mod publish;
 mod retry;
 #[cfg(test)]
-#[path = "../tests/behaviour/support/mod.rs"]
+#[path = "../tests/support/broker.rs"]
 mod support;
 mod telemetry;
 mod topology;

@@ -59,7 +59,8 @@ fn given(case: &Value) -> Envelope {
 #[test]
 fn what_is_written_is_what_the_family_writes() {
     for (name, case) in vectors()["cases"].as_object().unwrap() {
-        let written = write(&given(case));
+        let envelope = given(case);
+        let written = write(&envelope);
         let expected = case["headers"].as_object().unwrap();
         assert_eq!(
             written.keys().collect::<Vec<_>>(),
@@ -73,7 +74,7 @@ fn what_is_written_is_what_the_family_writes() {
                 number => assert_eq!(value.as_i64(), number.as_i64(), "{name} {header}"),
             }
         }
-        assert_eq!(read(&written, KEY), with_stamps_as_headers(given(case)), "{name}");
+        assert_eq!(read(&written, KEY), with_stamps_as_headers(envelope), "{name}");
     }
 }
 

@@ -1,5 +1,6 @@
 //! One body of a test, run on every broker.
-#![allow(dead_code, reason = "each test crate uses its own part")]
+
+#![allow(dead_code, reason = "each test crate uses its own part of this")]
 
 use std::{
     panic::{AssertUnwindSafe, resume_unwind},
@@ -31,6 +32,11 @@ impl Broker {
     #[must_use]
     pub(crate) fn rabbitmq(url: Option<String>) -> Option<Self> {
         url.map(|url| Self { url, memory: None, leftovers: Arc::default() })
+    }
+
+    /// A client of this broker.
+    pub(crate) async fn client(&self) -> acemq::Client {
+        acemq::connect(&*self.url).await.unwrap()
     }
 
     /// A queue name of the test's own. What is there under it, and under those that a consumer
