@@ -1,13 +1,15 @@
 //! One message on its way out, on every broker.
 
-mod support;
-
 use std::{collections::HashSet, time::Duration};
 
 use acemq::{Client, ErrorKind, Exchange, HeaderValue, Headers, Queue, Topology};
 use futures_util::future::join_all;
-use support::wire::{take, take_one};
 use testkit::{eventually, unique};
+
+use crate::{
+    on_every_broker,
+    support::wire::{take, take_one},
+};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -221,7 +223,7 @@ on_every_broker! {
 
 #[tokio::test]
 async fn what_cannot_be_a_message_is_refused_by_name_before_anything_is_sent() {
-    let broker = support::Broker::memory();
+    let broker = crate::support::Broker::memory();
     let mq = broker.client().await;
     let send = || mq.send_to_queue("orders", "o-1");
     for (message, part) in [
@@ -250,7 +252,7 @@ async fn a_payload_that_the_codec_cannot_write_is_an_error_that_names_the_messag
             Err(serde::ser::Error::custom("it has no form"))
         }
     }
-    let mq = support::Broker::memory().client().await;
+    let mq = crate::support::Broker::memory().client().await;
 
     let error = mq.send_to_queue("orders", &Unwritable).id("m-1").await.unwrap_err();
 

@@ -1,7 +1,5 @@
 //! What publish interceptors see and may do.
 
-mod support;
-
 use std::sync::{Arc, Mutex};
 
 use acemq::{

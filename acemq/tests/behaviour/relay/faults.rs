@@ -1,7 +1,5 @@
 //! The relay through faults and time, in milliseconds: nothing here needs a server.
 
-mod support;
-
 use std::{
     sync::{
         Arc,
@@ -16,11 +14,12 @@ use acemq::{
     testing::MemoryBroker,
 };
 use futures_util::FutureExt as _;
-use support::{
+use tokio::time::{Instant, sleep};
+
+use crate::support::{
     logs,
     stores::{Faulty, Minimal},
 };
-use tokio::time::{Instant, sleep};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -449,7 +448,7 @@ async fn closing_the_client_closes_relays_before_consumers_before_the_connection
 // promise: OB-31
 #[tokio::test(start_paused = true)]
 async fn a_second_active_relay_is_said_in_the_log() {
-    logs::capture();
+    let (log, _guard) = logs::of_this_thread();
     let broker = MemoryBroker::new();
     let mq = connected(&broker).await;
     let outbox = MemoryOutboxStore::new();
@@ -457,10 +456,10 @@ async fn a_second_active_relay_is_said_in_the_log() {
     broker.block("low on memory");
     let first = OutboxRelay::builder(&mq, outbox.clone()).start();
     sleep(Duration::from_secs(1)).await;
-    assert!(logs::lines_with(&["another relay is active on this outbox"]).is_empty());
+    assert!(log.lines_with(&["another relay is active on this outbox"]).is_empty());
     let second = OutboxRelay::builder(&mq, outbox.clone()).start();
     sleep(Duration::from_secs(1)).await;
-    let said = logs::lines_with(&["WARN", "another relay is active on this outbox"]);
+    let said = log.lines_with(&["WARN", "another relay is active on this outbox"]);
     assert_eq!(said.len(), 1, "{said:?}");
     drop((first, second));
 }

@@ -1,7 +1,5 @@
 //! A broker that has paused publishing.
 
-mod support;
-
 use std::{
     sync::{
         Arc,

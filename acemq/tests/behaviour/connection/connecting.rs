@@ -1,7 +1,5 @@
 //! Connecting, watching, closing, and what is left afterwards.
 
-mod support;
-
 use std::time::Duration;
 
 use acemq::{
@@ -9,6 +7,8 @@ use acemq::{
 };
 use testkit::{OwnBroker, eventually, unique};
 use tokio::runtime::Handle;
+
+use crate::on_every_broker;
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -24,7 +24,7 @@ async fn a_lazy_client_dials_when_it_is_first_used() {
     assert_eq!(nowhere.consuming().current(), ConnectionState::Idle);
     nowhere.close().await.unwrap();
 
-    let broker = support::Broker::memory();
+    let broker = crate::support::Broker::memory();
     let mq = acemq::connect_lazy(&*broker.url).unwrap();
     assert_eq!(mq.publishing().current(), ConnectionState::Idle);
     mq.declare_queue(&Queue::new("orders")).await.unwrap();

@@ -1,10 +1,9 @@
 //! A message that went through the outbox, beside one that did not.
 
-mod support;
-
 use acemq::{HeaderValue, Headers, MemoryOutboxStore, OutboxRelay, Queue};
-use support::wire::take;
 use testkit::unique;
+
+use crate::{on_every_broker, support::wire::take};
 
 /// Every header that a record may carry.
 fn headers() -> Headers {

@@ -1,12 +1,12 @@
 //! The bound on publishes that wait for the broker.
 
-mod support;
-
 use std::{sync::Arc, time::Duration};
 
 use acemq::{ErrorKind, Queue};
 use futures_util::future::join_all;
 use testkit::{Proxy, brokers, eventually, unique};
+
+use crate::on_every_broker;
 
 const SOON: Duration = Duration::from_secs(20);
 

@@ -1,15 +1,14 @@
 //! Many messages at once, on every broker.
 
-mod support;
-
 use std::{
     collections::BTreeSet,
     sync::atomic::{AtomicU32, Ordering},
 };
 
 use acemq::{BoxError, ErrorKind, PublishContext, PublishInterceptor, Queue};
-use support::wire::take;
 use testkit::unique;
+
+use crate::{on_every_broker, support::wire::take};
 
 /// Sends every third message where no queue is.
 #[derive(Default)]
@@ -80,7 +79,7 @@ on_every_broker! {
 
 #[tokio::test]
 async fn an_empty_batch_is_sent_at_once() {
-    let mq = support::Broker::memory().client().await;
+    let mq = crate::support::Broker::memory().client().await;
     let receipts = mq.publisher::<u32>("", "orders").send_all(&[]).await.unwrap();
     assert!(receipts.is_empty());
 }
@@ -91,7 +90,7 @@ async fn a_batch_converts_with_the_question_mark() {
         mq.publisher::<u32>("", "nobody").send_all(&[1, 2]).await?;
         Ok(())
     }
-    let mq = support::Broker::memory().client().await;
+    let mq = crate::support::Broker::memory().client().await;
     let error = send(&mq).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unroutable);
     let batch = std::error::Error::source(&error).unwrap().downcast_ref::<acemq::BatchError>();

@@ -1,7 +1,5 @@
 //! Publishing through lost connections and dead brokers.
 
-mod support;
-
 use std::time::Duration;
 
 use acemq::{ConnectionState, ErrorKind, Queue, testing::MemoryBroker};

@@ -1,7 +1,5 @@
 //! What is reported about publishes and outbox records.
 
-mod support;
-
 use std::{collections::BTreeMap, time::Duration};
 
 use acemq::{
@@ -110,7 +108,7 @@ async fn routing_keys_that_never_end_do_not_make_series_that_never_end() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     let _local = metrics::set_default_local_recorder(&recorder);
-    let mq = support::Broker::memory().client().await;
+    let mq = crate::support::Broker::memory().client().await;
 
     for n in 0..3_000 {
         mq.send_to_queue(&format!("reply-{n}"), "o-1").allow_unroutable().await.unwrap();
@@ -131,7 +129,7 @@ async fn outbox_records_are_counted_with_their_lag() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     let _local = metrics::set_default_local_recorder(&recorder);
-    let mq = support::Broker::memory().client().await;
+    let mq = crate::support::Broker::memory().client().await;
     mq.declare_queue(&Queue::new("orders")).await.unwrap();
     let outbox = MemoryOutboxStore::new();
     for queue in ["orders", "orders", "nobody"] {

@@ -1,7 +1,5 @@
 //! What an outbox relay promises, on every broker.
 
-mod support;
-
 use std::{
     sync::{
         Arc,
@@ -14,11 +12,15 @@ use acemq::{
     BoxError, Client, Envelope, ErrorKind, MemoryOutboxStore, OutboxRecord, OutboxRelay,
     OutboxStore, PublishContext, PublishInterceptor, Queue,
 };
-use support::{
-    stores::{Faulty, Minimal},
-    wire::take,
-};
 use testkit::{eventually, unique};
+
+use crate::{
+    on_every_broker,
+    support::{
+        stores::{Faulty, Minimal},
+        wire::take,
+    },
+};
 
 const SOON: Duration = Duration::from_secs(20);
 

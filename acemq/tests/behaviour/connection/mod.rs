@@ -1,0 +1,5 @@
+//! Connecting, losing the connection, and a broker that pauses.
+
+mod blocked;
+mod connecting;
+mod recovering;

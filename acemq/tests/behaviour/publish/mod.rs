@@ -1,0 +1,7 @@
+//! The way out, on every broker.
+
+mod batches;
+mod interceptors;
+mod metrics;
+mod outstanding;
+mod sending;
