@@ -160,7 +160,6 @@ async fn the_confirm_timeout_does_not_run_while_publishing_is_paused() {
     let broker = MemoryBroker::new();
     let mq = acemq::connect(broker.url()).await.unwrap();
     mq.declare_queue(&Queue::new("orders")).await.unwrap();
-    mq.send_to_queue("orders", "o-1").await.unwrap();
     broker.block("low on disk");
     let started = Instant::now();
     // The first is written, the second is not; both outlast the confirm timeout of ten seconds.
