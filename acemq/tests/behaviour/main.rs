@@ -1,5 +1,15 @@
 //! What the library promises, on every broker. One binary, because each costs a link.
 
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::panic_in_result_fn,
+    clippy::type_complexity,
+    clippy::unwrap_in_result,
+    clippy::unwrap_used,
+    reason = "what goes wrong here is a failure of the test"
+)]
+
 mod consumer;
 #[path = "../support/mod.rs"]
 mod support;
