@@ -105,7 +105,7 @@ fn the_main_job_runs_on_real_servers() {
     });
 }
 
-// promise: ID-18, OB-8
+// promise: ID-18
 #[test]
 fn after_a_crash_the_next_run_finishes_with_no_order_lost_and_none_charged_twice() {
     on_real_servers(|broker, database| {

@@ -4,9 +4,10 @@
     clippy::expect_used,
     clippy::panic,
     clippy::panic_in_result_fn,
+    clippy::type_complexity,
     clippy::unwrap_in_result,
     clippy::unwrap_used,
-    reason = "a failure of a helper is one of its test"
+    reason = "what goes wrong here is a failure of the test"
 )]
 
 mod connection;

@@ -25,7 +25,7 @@ async fn a_ladder_of_hours_is_climbed_in_no_time_and_each_wait_is_exact() {
     let bench = Bench::new(&broker).await;
     let (record, mut seen) = recorder::<String>();
     let handler = move |message: Message<String>| {
-        let _ = record(message);
+        drop(record(message));
         std::future::ready(Err::<(), _>(HandlerError::transient("not yet")))
     };
     let policy = RetryPolicy::exponential(5, HOUR, 6 * HOUR);
@@ -66,7 +66,7 @@ async fn a_restart_of_the_broker_in_the_middle_of_a_four_hour_wait_does_not_shor
     let bench = Bench::new(&broker).await;
     let (record, mut seen) = recorder::<String>();
     let handler = move |message: Message<String>| {
-        let _ = record(message);
+        drop(record(message));
         std::future::ready(Err::<(), _>(HandlerError::transient("not yet")))
     };
     let builder = bench.mq.consumer::<String>(&*bench.queue).retry(RetryPolicy::fixed(2, 4 * HOUR));
