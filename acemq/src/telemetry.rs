@@ -115,6 +115,11 @@ impl ConsumeOutcome {
         (Self::InProgress, "in_progress"),
         (Self::Failed, "failed"),
     ];
+
+    /// As it stands in metrics and spans.
+    pub(crate) fn name(self) -> &'static str {
+        Self::ALL[self as usize].1
+    }
 }
 
 /// A counter and a timer for one outcome.

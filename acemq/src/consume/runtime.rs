@@ -12,6 +12,7 @@ use tokio::{
     time::Instant,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::Instrument as _;
 
 use super::{
     ConsumerState, Settlement,
@@ -211,20 +212,38 @@ impl Core {
         // From the first copy on, a message of unknown age has one.
         envelope.first_seen.get_or_insert_with(|| clock.now());
         let _in_flight = InFlight::new(self, envelope.attempt);
+        let span = tracing::info_span!(
+            "consume",
+            queue = %self.queue,
+            message_id = envelope.id,
+            message_type = envelope.message_type,
+            attempt = envelope.attempt,
+            outcome = tracing::field::Empty,
+        );
         let received = Arc::new(Received::new(delivery, envelope, Arc::clone(&self.queue), clock));
+        self.judge_and_settle(received, &Settling { core: self, settler, tag }, slot, started)
+            .instrument(span)
+            .await;
+    }
+
+    async fn judge_and_settle(
+        &self,
+        received: Arc<Received>,
+        settling: &Settling<'_>,
+        slot: OwnedSemaphorePermit,
+        started: Instant,
+    ) {
         let judged = tokio::select! {
             biased;
-            judged = self.handle.judge(self, Arc::clone(&received), settler) => judged,
+            judged = self.handle.judge(self, Arc::clone(&received), settling.settler) => judged,
             () = self.past_grace() => Judged::new(received, Verdict::Returned),
         };
         drop(slot);
-        let settlement = Settling { core: self, settler, tag }.settle(&judged).await;
+        let settlement = settling.settle(&judged).await;
         self.counters.settled(settlement);
-        self.meter.settled(
-            judged.received.envelope.message_type(),
-            outcome(settlement),
-            started.elapsed(),
-        );
+        let outcome = outcome(settlement);
+        tracing::Span::current().record("outcome", outcome.name());
+        self.meter.settled(judged.received.envelope.message_type(), outcome, started.elapsed());
         if let Some(seen) = &judged.seen {
             interceptor::after_handle(self.client.consume_interceptors(), seen, settlement);
         }

@@ -1,4 +1,4 @@
-//! What a consumer says about itself: metrics and warnings.
+//! What a consumer says about itself: metrics and log.
 
 use std::{
     collections::BTreeMap,
@@ -148,11 +148,11 @@ async fn copies_that_do_not_land_are_counted_by_the_queue_they_were_for() {
     assert!(count("acemq.retry.rung.missing", "rung", &format!("{}.retry.5s", bench.queue)));
 }
 
-/// Collects the texts of warnings.
+/// Collects the texts of log and spans.
 #[derive(Clone, Default)]
-struct Warnings(Arc<Mutex<Vec<String>>>);
+struct Log(Arc<Mutex<Vec<String>>>);
 
-impl Warnings {
+impl Log {
     fn any(&self, part: &str) -> bool {
         self.0.lock().unwrap().iter().any(|text| text.contains(part))
     }
@@ -166,9 +166,9 @@ impl Visit for Text {
     }
 }
 
-impl Subscriber for Warnings {
+impl Subscriber for Log {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() <= Level::WARN
+        *metadata.level() <= Level::WARN || metadata.is_span()
     }
 
     fn event(&self, event: &Event<'_>) {
@@ -177,11 +177,19 @@ impl Subscriber for Warnings {
         self.0.lock().unwrap().push(text.0);
     }
 
-    fn new_span(&self, _span: &span::Attributes<'_>) -> span::Id {
+    fn new_span(&self, attributes: &span::Attributes<'_>) -> span::Id {
+        let mut text = Text(format!("span {} ", attributes.metadata().name()));
+        attributes.record(&mut text);
+        self.0.lock().unwrap().push(text.0);
         span::Id::from_u64(1)
     }
 
-    fn record(&self, _span: &span::Id, _values: &span::Record<'_>) {}
+    fn record(&self, _span: &span::Id, values: &span::Record<'_>) {
+        let mut text = Text(String::new());
+        values.record(&mut text);
+        self.0.lock().unwrap().push(text.0);
+    }
+
     fn record_follows_from(&self, _span: &span::Id, _follows: &span::Id) {}
     fn enter(&self, _span: &span::Id) {}
     fn exit(&self, _span: &span::Id) {}
@@ -192,15 +200,15 @@ impl Subscriber for Warnings {
 async fn a_retention_shorter_than_the_retry_ladder_is_warned_about() {
     let broker = Broker::memory();
     let bench = Bench::new(&broker).await;
-    let warnings = Warnings::default();
-    let _guard = tracing::subscriber::set_default(warnings.clone());
+    let log = Log::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
     let hour = Duration::from_secs(3_600);
     for (retention, warned) in [(4 * hour, false), (2 * hour, true)] {
         let store = MemoryIdempotencyStore::new().retention(retention);
         let builder = bench.mq.consumer::<String>(&*bench.queue).idempotent(store);
         let policy = RetryPolicy::fixed(4, hour);
         let _consumer = builder.retry(policy).start(recorder().0).await.unwrap();
-        assert_eq!(warnings.any("forgets confirmations"), warned);
+        assert_eq!(log.any("forgets confirmations"), warned);
     }
 }
 
@@ -209,8 +217,8 @@ async fn a_retention_shorter_than_the_retry_ladder_is_warned_about() {
 async fn taking_over_an_expired_claim_is_warned_about() {
     let broker = Broker::memory();
     let bench = Bench::new(&broker).await;
-    let warnings = Warnings::default();
-    let _guard = tracing::subscriber::set_default(warnings.clone());
+    let log = Log::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
     let store = MemoryIdempotencyStore::new();
     let key = format!("{}/id-1", bench.queue);
     store.try_claim(&key).await.unwrap();
@@ -219,20 +227,39 @@ async fn taking_over_an_expired_claim_is_warned_about() {
     let _consumer = builder.start(record).await.unwrap();
     bench.mq.send_to_queue(&bench.queue, "o-1").id("id-1").await.unwrap();
     seen.recv().await.unwrap();
-    assert!(warnings.any("took over an expired claim"));
+    assert!(log.any("took over an expired claim"));
 }
 
 #[tokio::test]
 async fn a_quorum_queue_without_a_dead_letter_target_is_warned_about() {
     let broker = Broker::memory();
     let mq = acemq::connect(&*broker.url).await.unwrap();
-    let warnings = Warnings::default();
-    let _guard = tracing::subscriber::set_default(warnings.clone());
+    let log = Log::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
     let target = Queue::new("wired").argument("x-dead-letter-exchange", "acemq.dlx");
     for queue in [Queue::new("safe").dead_letters(), Queue::new("classic").classic(), target] {
         mq.declare_queue(&queue).await.unwrap();
     }
-    assert!(!warnings.any("dead-letter target"));
+    assert!(!log.any("dead-letter target"));
     mq.declare_queue(&Queue::new("bare")).await.unwrap();
-    assert!(warnings.any("dead-letter target"));
+    assert!(log.any("dead-letter target"));
+}
+
+#[tokio::test]
+async fn a_handler_runs_in_a_span_that_names_its_message_and_ends_with_the_outcome() {
+    let broker = Broker::memory();
+    let bench = Bench::new(&broker).await;
+    let log = Log::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
+    let builder = bench.mq.consumer::<String>(&*bench.queue);
+    let consumer = builder.start(recorder().0).await.unwrap();
+    let sent = bench.mq.send_to_queue(&bench.queue, "o-1").message_type("order.placed");
+    sent.id("id-1").await.unwrap();
+    until("it is handled", || consumer.counters().acknowledged == 1).await;
+    consumer.close().await.unwrap();
+    let queue = &bench.queue;
+    assert!(log.any(&format!(
+        "span consume queue={queue} message_id=\"id-1\" message_type=\"order.placed\" attempt=1"
+    )));
+    assert!(log.any("outcome=\"acked\""));
 }
