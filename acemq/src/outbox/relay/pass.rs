@@ -5,6 +5,8 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use tokio::time::{Instant, timeout};
+
 use super::super::{ClaimedRecord, ErasedOutboxStore, FailedRecord, RecordClaim};
 use crate::{
     clock::Clock,
@@ -17,8 +19,15 @@ use crate::{
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LONGEST_RETRY: Duration = Duration::from_secs(600);
 
+/// How long the store may take for an answer, or the lease if that is longer: a connection to a
+/// database that fell silent would otherwise stop the relay for good.
+const LONGEST_ANSWER: Duration = Duration::from_secs(30);
+
 /// Records that this relay holds.
-pub(super) struct Batch(Vec<ClaimedRecord>);
+pub(super) struct Batch {
+    records: Vec<ClaimedRecord>,
+    claimed: Instant,
+}
 
 /// What became of a batch.
 #[derive(Default)]
@@ -54,25 +63,34 @@ impl Batch {
         size: usize,
         lease: Duration,
     ) -> Result<Self> {
-        Ok(Self(store.claim_batch(size, lease).await?))
+        // The lease runs from some time after this on.
+        let claimed = Instant::now();
+        let records = in_time(lease, store.claim_batch(size, lease)).await?;
+        Ok(Self { records, claimed })
+    }
+
+    /// Whether its claims may run out before they are renewed, or have run out already.
+    pub(super) fn is_stale(&self, lease: Duration) -> bool {
+        self.claimed.elapsed() >= lease / 2
     }
 
     pub(super) fn len(&self) -> usize {
-        self.0.len()
+        self.records.len()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.records.is_empty()
     }
 
     pub(super) fn ids(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(|record| record.claim().id())
+        self.records.iter().map(|record| record.claim().id())
     }
 
     /// Gives everything back unpublished. A failure is logged: the leases run out by themselves.
-    pub(super) async fn give_back(self, store: &dyn ErasedOutboxStore) {
-        let claims: Vec<RecordClaim> = self.0.iter().map(|record| record.claim().clone()).collect();
-        give_back(store, &claims).await;
+    pub(super) async fn give_back(self, store: &dyn ErasedOutboxStore, lease: Duration) {
+        let claims: Vec<RecordClaim> =
+            self.records.iter().map(|record| record.claim().clone()).collect();
+        give_back(store, &claims, lease).await;
     }
 
     /// Publishes everything, marks what went out, counts an attempt for what failed by its own
@@ -85,11 +103,12 @@ impl Batch {
         meter: &OutboxMeter,
         report: impl Fn(&Error),
     ) -> Tally {
-        let claims: Vec<RecordClaim> = self.0.iter().map(|record| record.claim().clone()).collect();
+        let claims: Vec<RecordClaim> =
+            self.records.iter().map(|record| record.claim().clone()).collect();
         let publishing = async {
             let mut flight = Flight::new();
             let mut patience = Patience::default();
-            for record in self.0 {
+            for record in self.records {
                 let begin = hand_over(client, record, &mut patience);
                 let handed_over = flight.meanwhile(begin).await;
                 flight.push(handed_over.fate());
@@ -122,26 +141,39 @@ impl Batch {
         tally.failed = failed.len();
         // Each is tried although another failed: what is known is written down.
         let marks = [
-            mark(&published, store.mark_published(&published)).await,
-            mark(&failed, store.mark_failed(&failed)).await,
+            mark(&published, lease, store.mark_published(&published)).await,
+            mark(&failed, lease, store.mark_failed(&failed)).await,
         ];
         for trouble in marks.into_iter().filter_map(Result::err) {
             tally.trouble.get_or_insert(trouble);
         }
-        give_back(store, &unharmed).await;
+        give_back(store, &unharmed, lease).await;
         tally
     }
 }
 
-async fn mark<T>(marked: &[T], work: impl Future<Output = Result<()>>) -> Result<()> {
-    if marked.is_empty() { Ok(()) } else { work.await }
+async fn mark<T>(
+    marked: &[T],
+    lease: Duration,
+    work: impl Future<Output = Result<()>>,
+) -> Result<()> {
+    if marked.is_empty() { Ok(()) } else { in_time(lease, work).await }
 }
 
-async fn give_back(store: &dyn ErasedOutboxStore, claims: &[RecordClaim]) {
+/// The store's answer, or an error if it does not come.
+async fn in_time<T>(lease: Duration, work: impl Future<Output = Result<T>>) -> Result<T> {
+    let bound = lease.max(LONGEST_ANSWER);
+    timeout(bound, work).await.unwrap_or_else(|_| {
+        let text = format!("relay outbox records: the store did not answer within {bound:?}");
+        Err(Error::new(ErrorKind::Store, text))
+    })
+}
+
+async fn give_back(store: &dyn ErasedOutboxStore, claims: &[RecordClaim], lease: Duration) {
     if claims.is_empty() {
         return;
     }
-    if let Err(error) = store.give_back(claims).await {
+    if let Err(error) = in_time(lease, store.give_back(claims)).await {
         tracing::warn!(%error, "outbox records were not given back; their leases run out");
     }
 }
@@ -158,7 +190,7 @@ async fn while_renewing<T>(
         every.tick().await;
         loop {
             every.tick().await;
-            if let Err(error) = store.renew(claims, lease).await {
+            if let Err(error) = in_time(lease, store.renew(claims, lease)).await {
                 tracing::warn!(%error, "the claims on outbox records were not renewed");
             }
         }

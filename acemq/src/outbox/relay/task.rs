@@ -59,7 +59,7 @@ impl Core {
         while !self.closing.is_cancelled() {
             if Instant::now() >= look_for_others {
                 look_for_others = Instant::now() + LOOK_FOR_OTHERS;
-                self.look_for_others().await;
+                let _ = tokio::time::timeout(LOOK_FOR_OTHERS, self.look_for_others()).await;
             }
             // A store of the user's own that panics is a store that failed.
             let passed = AssertUnwindSafe(self.pass(&mut next)).catch_unwind().await;
@@ -82,14 +82,18 @@ impl Core {
             look = if went_on { FIRST_LOOK } else { self.wait(look).await };
         }
         if let Some(batch) = next {
-            batch.give_back(&*self.store).await;
+            batch.give_back(&*self.store, self.settings.lease).await;
         }
     }
 
     /// Sends the batch in hand, or takes one; says whether to go on at once.
     async fn pass(&self, next: &mut Option<Batch>) -> Result<bool> {
         if let Some(batch) = next.take() {
-            return self.send_and_claim_next(batch, next).await;
+            if !batch.is_stale(self.settings.lease) {
+                return self.send_and_claim_next(batch, next).await;
+            }
+            // It waited too long for the one before it, and another relay may have it by now.
+            batch.give_back(&*self.store, self.settings.lease).await;
         }
         let batch = self.claim().await?;
         *next = (!batch.is_empty()).then_some(batch);
@@ -159,7 +163,7 @@ impl Core {
             Ok(tally) => Ok(tally.published > 0 || next.is_some()),
             Err(error) => {
                 if let Some(batch) = next.take() {
-                    batch.give_back(&*self.store).await;
+                    batch.give_back(&*self.store, self.settings.lease).await;
                 }
                 Err(error)
             }

@@ -14,6 +14,7 @@ mod error;
 mod frames;
 mod limits;
 mod link;
+mod nesting;
 mod publish;
 mod returns;
 mod suspects;

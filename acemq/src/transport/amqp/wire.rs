@@ -3,8 +3,9 @@
 //! lapin moves its stream to a thread of its own, whose handshake waits without a bound and whose
 //! end nobody hears of. A [`Wire`] wraps that stream: [`Line::cut`] ends it from outside, at any
 //! time, so that the thread ends; [`Line::gone`] completes when the thread has dropped it. On its
-//! way in it reads the broker's version, which lapin keeps to itself; on the way out it keeps lapin
-//! from writing to closed channels (`frames`).
+//! way in it reads the broker's version, which lapin keeps to itself, and spares lapin headers that are
+//! nested too deeply (`nesting`); on the way out it keeps lapin from writing to closed channels
+//! (`frames`).
 
 use std::{
     io,
@@ -30,7 +31,10 @@ use lapin::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::frames::{Next, Outgoing};
+use super::{
+    frames::{Next, Outgoing},
+    nesting::Incoming,
+};
 
 type Socket = AsyncTcpStream<<Tokio as Reactor>::TcpStream>;
 
@@ -96,11 +100,18 @@ pub(super) struct Wire {
     line: Line,
     greeting: Option<Greeting>,
     outgoing: Outgoing,
+    incoming: Incoming,
 }
 
 impl Wire {
     pub(super) fn new(socket: Socket, line: Line) -> Self {
-        Self { socket, line, greeting: Some(Greeting::default()), outgoing: Outgoing::default() }
+        Self {
+            socket,
+            line,
+            greeting: Some(Greeting::default()),
+            outgoing: Outgoing::default(),
+            incoming: Incoming::default(),
+        }
     }
 }
 
@@ -145,6 +156,9 @@ impl AsyncRead for Wire {
         wire.line.0.reader.register(context.waker());
         wire.line.check()?;
         let read = Pin::new(&mut wire.socket).poll_read(context, buffer);
+        if let Poll::Ready(Ok(length)) = read {
+            wire.incoming.pass(&mut buffer[..length]);
+        }
         if let Some(greeting) = &mut wire.greeting
             && let Poll::Ready(Ok(length)) = read
             && greeting.feed(&buffer[..length])

@@ -6,6 +6,7 @@ mod consuming;
 mod faults;
 mod idempotency;
 mod interceptors;
+mod nesting;
 mod recovering;
 mod retrying;
 mod set_aside;

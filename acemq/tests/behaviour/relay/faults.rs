@@ -500,3 +500,65 @@ async fn a_broker_that_comes_back_is_noticed_at_once_not_after_the_pause() {
     assert!(free.elapsed() < Duration::from_secs(2), "{:?}", free.elapsed());
     relay.close().await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_whose_lease_ran_out_before_its_turn_is_not_published_twice() {
+    let broker = MemoryBroker::new();
+    let mq = connected(&broker).await;
+    let outbox = MemoryOutboxStore::new();
+    for _ in 0..2 {
+        outbox.add(&record("orders"));
+    }
+    // The first relay publishes one record, and holds the next one meanwhile.
+    mq.send_to_queue("orders", "the broker pauses only who has published").await.unwrap();
+    broker.block("low on memory");
+    let lease = Duration::from_secs(5);
+    let slow = OutboxRelay::builder(&mq, outbox.clone()).batch(1).lease(lease).start();
+    sleep(Duration::from_secs(6)).await;
+    let other = connected(&broker).await;
+    let quick = OutboxRelay::builder(&other, outbox.clone()).lease(lease).start();
+    sleep(Duration::from_secs(6)).await;
+    broker.unblock();
+    sleep(Duration::from_secs(60)).await;
+
+    assert_eq!(pending(&outbox).await, 0);
+    assert_eq!(in_queue(&broker), 3);
+    slow.close().await.unwrap();
+    quick.close().await.unwrap();
+}
+
+/// A store whose first claim is never answered, like a database behind a cut cable.
+#[derive(Clone)]
+struct Silent {
+    inner: MemoryOutboxStore,
+    silent: Arc<AtomicU32>,
+}
+
+impl OutboxStore for Silent {
+    async fn claim_batch(&self, size: usize, lease: Duration) -> acemq::Result<Vec<ClaimedRecord>> {
+        if self.silent.swap(0, Ordering::SeqCst) > 0 {
+            std::future::pending::<()>().await;
+        }
+        self.inner.claim_batch(size, lease).await
+    }
+
+    async fn mark_published(&self, claims: &[RecordClaim]) -> acemq::Result<()> {
+        self.inner.mark_published(claims).await
+    }
+
+    async fn mark_failed(&self, failures: &[FailedRecord]) -> acemq::Result<()> {
+        self.inner.mark_failed(failures).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_never_answers_does_not_stop_the_relay_for_good() {
+    let broker = MemoryBroker::new();
+    let mq = connected(&broker).await;
+    let store = Silent { inner: MemoryOutboxStore::new(), silent: Arc::new(AtomicU32::new(1)) };
+    store.inner.add(&record("orders"));
+    let relay = OutboxRelay::builder(&mq, store).start();
+    sleep(Duration::from_secs(120)).await;
+    assert_eq!(in_queue(&broker), 1);
+    relay.close().await.unwrap();
+}
