@@ -221,9 +221,11 @@ impl Core {
             outcome = tracing::field::Empty,
         );
         let received = Arc::new(Received::new(delivery, envelope, Arc::clone(&self.queue), clock));
-        self.judge_and_settle(received, &Settling { core: self, settler, tag }, slot, started)
-            .instrument(span)
+        let outcome = self
+            .judge_and_settle(received, &Settling { core: self, settler, tag }, slot, started)
+            .instrument(span.clone())
             .await;
+        span.record("outcome", outcome.name());
     }
 
     async fn judge_and_settle(
@@ -232,7 +234,7 @@ impl Core {
         settling: &Settling<'_>,
         slot: OwnedSemaphorePermit,
         started: Instant,
-    ) {
+    ) -> ConsumeOutcome {
         let judged = tokio::select! {
             biased;
             judged = self.handle.judge(self, Arc::clone(&received), settling.settler) => judged,
@@ -242,11 +244,11 @@ impl Core {
         let settlement = settling.settle(&judged).await;
         self.counters.settled(settlement);
         let outcome = outcome(settlement);
-        tracing::Span::current().record("outcome", outcome.name());
         self.meter.settled(judged.received.envelope.message_type(), outcome, started.elapsed());
         if let Some(seen) = &judged.seen {
             interceptor::after_handle(self.client.consume_interceptors(), seen, settlement);
         }
+        outcome
     }
 
     /// Past this even a codec or a store that hangs is let go of.
