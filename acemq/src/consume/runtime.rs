@@ -110,6 +110,7 @@ impl Core {
     }
 
     pub(super) async fn run(self: Arc<Self>, first: Box<dyn ConsumeChannel>) {
+        let _ended = Ended(&self);
         let mut next = Some(first);
         let mut last = None;
         while !self.closing.is_cancelled() {
@@ -305,6 +306,27 @@ async fn hand_back(
     };
     // Past the deadline the closing of the channel hands the rest back.
     let _ = tokio::time::timeout_at(deadline, rest).await;
+}
+
+/// However the task of a consumer ends, also by a panic: its state says so, and nobody waits for it
+/// in vain.
+struct Ended<'a>(&'a Core);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.state.send_if_modified(|state| {
+            let open = *state != ConsumerState::Closed;
+            *state = ConsumerState::Closed;
+            open
+        });
+        self.0.stranded.send_if_modified(|stranded| {
+            let unknown = stranded.is_none();
+            if unknown {
+                *stranded = Some(0);
+            }
+            unknown
+        });
+    }
 }
 
 /// Counts a delivery as in flight until it is settled, or its task has ended in any way.
