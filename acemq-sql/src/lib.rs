@@ -5,21 +5,31 @@
 //! family's other libraries, and both run on PostgreSQL (feature `postgres`) and SQLite (feature
 //! `sqlite`). Leases follow the database's clock, whatever the hosts' clocks say.
 //!
+//! With neither feature there is no store to name.
+//!
 //! The tables are made by the application's migrations; `schema_statements()` prints what they
 //! are, and `create_table_if_absent()` makes them in development and tests.
 
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod body;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod database;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod idempotency;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod name;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod outbox;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod table;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod time;
 
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use crate::{
     database::SqlDatabase,
     idempotency::SqlIdempotency,

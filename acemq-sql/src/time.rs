@@ -1,8 +1,8 @@
 //! Times as the tables hold them.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
-use time::{OffsetDateTime, PrimitiveDateTime, macros::format_description};
+use time::OffsetDateTime;
 
 /// The longest span that is written into a table: longer ones would leave what the databases'
 /// types can say.
@@ -26,6 +26,8 @@ pub(crate) fn text(time: SystemTime) -> String {
 /// A time from text in UTC, with or without a fraction, a `T` or a `Z`.
 #[cfg(feature = "sqlite")]
 pub(crate) fn parse(text: &str) -> Option<SystemTime> {
+    use time::{PrimitiveDateTime, macros::format_description};
+
     let format = format_description!(
         "[year]-[month]-[day] [hour]:[minute]:[second][optional [.[subsecond]]]"
     );
@@ -34,9 +36,14 @@ pub(crate) fn parse(text: &str) -> Option<SystemTime> {
 }
 
 /// The time that many microseconds after (or, negative, before) the epoch.
+#[cfg(any(test, feature = "postgres"))]
 pub(crate) fn from_micros(micros: i64) -> Option<SystemTime> {
     let distance = Duration::from_micros(micros.unsigned_abs());
-    if micros < 0 { UNIX_EPOCH.checked_sub(distance) } else { UNIX_EPOCH.checked_add(distance) }
+    if micros < 0 {
+        SystemTime::UNIX_EPOCH.checked_sub(distance)
+    } else {
+        SystemTime::UNIX_EPOCH.checked_add(distance)
+    }
 }
 
 /// A span in whole microseconds.

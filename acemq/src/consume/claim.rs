@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    error::Result,
+    error::{Error, ErrorKind, Result},
     idempotency::{Claim, IdempotencyStore, Lease, SharedIdempotencyStore},
     transport::Settler,
 };
@@ -22,6 +22,10 @@ const MAX_KEY: usize = 255;
 /// The pauses between questions to a store that is down: doubling between these.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// How long the store may take for an answer: a connection to a database that fell silent would
+/// otherwise hold the message and its handler's place for good.
+const LONGEST_ANSWER: Duration = Duration::from_secs(30);
 
 const SHORTEST_RENEWAL: Duration = Duration::from_millis(1);
 
@@ -78,7 +82,7 @@ impl Idempotency {
         }
         let mut pause = FIRST_PAUSE;
         loop {
-            match self.store.try_claim(key).await {
+            match in_time(self.store.try_claim(key)).await {
                 Ok(claim) => return Some(claim),
                 Err(error) => {
                     tracing::warn!(key, %error, "the idempotency store is down; the message waits");
@@ -105,7 +109,7 @@ impl Idempotency {
             every.tick().await;
             loop {
                 every.tick().await;
-                match self.store.renew(lease).await {
+                match in_time(self.store.renew(lease)).await {
                     Ok(true) => {}
                     Ok(false) => {
                         tracing::warn!(
@@ -131,7 +135,7 @@ impl Idempotency {
     /// Records that the handler ran. While the store is down this is tried again, until `abort`:
     /// then `false`.
     pub(super) async fn confirm(&self, lease: &Lease, abort: &CancellationToken) -> bool {
-        let first = self.store.confirm(lease).await;
+        let first = in_time(self.store.confirm(lease)).await;
         let Err(error) = first else { return true };
         // From here on the key is remembered, so that a redelivery does not run the handler again.
         self.unconfirmed().insert(lease.key().to_owned());
@@ -144,7 +148,7 @@ impl Idempotency {
         &self,
         lease: &Lease,
         abort: &CancellationToken,
-        mut error: crate::error::Error,
+        mut error: Error,
     ) -> bool {
         let mut pause = FIRST_PAUSE;
         loop {
@@ -156,7 +160,7 @@ impl Idempotency {
                 () = abort.cancelled() => return false,
                 () = tokio::time::sleep(pause) => {}
             }
-            match self.store.confirm(lease).await {
+            match in_time(self.store.confirm(lease)).await {
                 Ok(()) => return true,
                 Err(again) => error = again,
             }
@@ -167,7 +171,7 @@ impl Idempotency {
     /// Gives a claim up, so that the next attempt does not meet it. A failure is logged: the lease
     /// runs out by itself.
     pub(super) async fn release(&self, lease: &Lease) {
-        let released: Result<()> = self.store.release(lease).await;
+        let released: Result<()> = in_time(self.store.release(lease)).await;
         if let Err(error) = released {
             tracing::warn!(
                 key = lease.key(), %error,
@@ -179,4 +183,12 @@ impl Idempotency {
     fn unconfirmed(&self) -> std::sync::MutexGuard<'_, HashSet<String>> {
         self.unconfirmed.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The store's answer, or an error if it does not come.
+async fn in_time<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::time::timeout(LONGEST_ANSWER, work).await.unwrap_or_else(|_| {
+        let text = format!("use an idempotency key: no answer within {LONGEST_ANSWER:?}");
+        Err(Error::new(ErrorKind::Store, text))
+    })
 }

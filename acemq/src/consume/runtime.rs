@@ -110,6 +110,7 @@ impl Core {
     }
 
     pub(super) async fn run(self: Arc<Self>, first: Box<dyn ConsumeChannel>) {
+        let _ended = Ended(&self);
         let mut next = Some(first);
         let mut last = None;
         while !self.closing.is_cancelled() {
@@ -221,9 +222,11 @@ impl Core {
             outcome = tracing::field::Empty,
         );
         let received = Arc::new(Received::new(delivery, envelope, Arc::clone(&self.queue), clock));
-        self.judge_and_settle(received, &Settling { core: self, settler, tag }, slot, started)
-            .instrument(span)
+        let outcome = self
+            .judge_and_settle(received, &Settling { core: self, settler, tag }, slot, started)
+            .instrument(span.clone())
             .await;
+        span.record("outcome", outcome.name());
     }
 
     async fn judge_and_settle(
@@ -232,7 +235,7 @@ impl Core {
         settling: &Settling<'_>,
         slot: OwnedSemaphorePermit,
         started: Instant,
-    ) {
+    ) -> ConsumeOutcome {
         let judged = tokio::select! {
             biased;
             judged = self.handle.judge(self, Arc::clone(&received), settling.settler) => judged,
@@ -242,11 +245,11 @@ impl Core {
         let settlement = settling.settle(&judged).await;
         self.counters.settled(settlement);
         let outcome = outcome(settlement);
-        tracing::Span::current().record("outcome", outcome.name());
         self.meter.settled(judged.received.envelope.message_type(), outcome, started.elapsed());
         if let Some(seen) = &judged.seen {
             interceptor::after_handle(self.client.consume_interceptors(), seen, settlement);
         }
+        outcome
     }
 
     /// Past this even a codec or a store that hangs is let go of.
@@ -303,6 +306,27 @@ async fn hand_back(
     };
     // Past the deadline the closing of the channel hands the rest back.
     let _ = tokio::time::timeout_at(deadline, rest).await;
+}
+
+/// However the task of a consumer ends, also by a panic: its state says so, and nobody waits for it
+/// in vain.
+struct Ended<'a>(&'a Core);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.state.send_if_modified(|state| {
+            let open = *state != ConsumerState::Closed;
+            *state = ConsumerState::Closed;
+            open
+        });
+        self.0.stranded.send_if_modified(|stranded| {
+            let unknown = stranded.is_none();
+            if unknown {
+                *stranded = Some(0);
+            }
+            unknown
+        });
+    }
 }
 
 /// Counts a delivery as in flight until it is settled, or its task has ended in any way.

@@ -87,9 +87,9 @@ impl OutboxRelayBuilder {
     }
 
     /// How long a claim holds if this relay dies. Default 60 seconds; it is renewed while a batch
-    /// takes longer.
+    /// takes longer. At least 1 second.
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.settings.lease = lease;
+        self.settings.lease = lease.max(Duration::from_secs(1));
         self
     }
 

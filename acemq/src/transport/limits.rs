@@ -75,12 +75,14 @@ pub(super) fn check(message: &Outgoing, user: &str, limits: Limits) -> Result<()
 }
 
 /// Checks a name that AMQP carries as a short string.
+#[cfg(feature = "amqp")]
 pub(super) fn check_name(action: &str, field: &str, name: &str) -> Result<()> {
     check_short(field, name)
         .map_err(|why| Error::new(ErrorKind::TooLarge, format!("{action}: {why}")))
 }
 
 /// Checks the names in a table, nested ones included.
+#[cfg(feature = "amqp")]
 pub(super) fn check_table(action: &str, table: &Headers) -> Result<()> {
     check_names(table).map_err(|why| Error::new(ErrorKind::TooLarge, format!("{action}: {why}")))
 }

@@ -184,6 +184,7 @@ pub(crate) enum PublishFailure {
     /// The broker returned it: no queue is bound for it.
     Unroutable { code: u16, reason: String },
     /// The broker answered with a nack.
+    #[cfg_attr(not(feature = "amqp"), expect(dead_code, reason = "memory always keeps it"))]
     Rejected,
     /// The broker refused this very message (missing or forbidden exchange, too large, …): it was
     /// not published, and sending it again gives the same answer.

@@ -184,7 +184,7 @@ impl Settle {
     /// What a channel process passes on without waiting for the queue, with a margin.
     const PASSED_ON: u32 = 16;
     /// A pause in which a queue commits, if it has not taken longer before.
-    const PAUSE: Duration = Duration::from_millis(10);
+    const PAUSE: Duration = Duration::from_millis(20);
 
     /// Stops the deliveries, and makes sure of what was settled before.
     async fn cancel(&self, tag: ShortString) -> lapin::Result<()> {
@@ -200,10 +200,10 @@ impl Settle {
         let Some(drain) = self.drain.get() else { return self.cancel(tag).await };
         if drain.settled.load(Ordering::Acquire) > Self::PASSED_ON {
             // There is nothing left to ask that would wait for the queue's log, so it is given
-            // several times what it needed a moment ago (measured: one pause in ten was too
-            // short, three never were).
-            for _ in 0..3 {
-                tokio::time::sleep(Self::PAUSE.max(drain.commit)).await;
+            // several times what it needed a moment ago. That is likely to be enough, not sure
+            // to be: what is lost nevertheless is delivered again.
+            for _ in 0..5 {
+                tokio::time::sleep(Self::PAUSE.max(drain.commit * 2)).await;
                 self.round_trip().await?;
             }
         }

@@ -36,8 +36,9 @@ pub(super) fn ends_channel_only(error: &lapin::Error) -> bool {
 pub(super) fn of_channel(action: &str, error: &lapin::Error) -> Error {
     let Some(Reply { code, text }) = Reply::of(error) else {
         return match error.kind() {
+            // Nothing is wrong with what was asked for: it may be asked again.
             Lapin::ChannelsLimitReached => Error::new(
-                ErrorKind::Refused,
+                ErrorKind::Lost,
                 format!(
                     "{action}: every channel of the connection is in use; raise channel_max or close consumers"
                 ),

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use acemq::{Client, Decode, HandlerError, Message, Queue, Result};
+use acemq::{Client, Consumer, Decode, HandlerError, Message, Queue, Result};
 use bytes::Bytes;
 use testkit::eventually;
 use tokio::{
@@ -103,6 +103,17 @@ pub(crate) fn recorder<T: Send + 'static>() -> (
         std::future::ready(Ok(()))
     };
     (handler, seen)
+}
+
+/// Waits until that many messages are acknowledged and none is in flight. A copy may be handled
+/// before its original is settled.
+pub(crate) async fn settled(consumer: &Consumer, acknowledged: u64) {
+    let what = format!("{acknowledged} messages are acknowledged and none is in flight");
+    eventually(&what, SOON, async || {
+        let counters = consumer.counters();
+        (counters.acknowledged, counters.in_flight) == (acknowledged, 0)
+    })
+    .await;
 }
 
 pub(crate) async fn next<T>(seen: &mut UnboundedReceiver<T>) -> T {

@@ -8,7 +8,7 @@ use testkit::eventually;
 use tokio::sync::{Barrier, Semaphore};
 
 use crate::{
-    consumer::bench::{AnyBytes, Bench, SOON, next, recorder},
+    consumer::bench::{AnyBytes, Bench, SOON, next, recorder, settled},
     on_every_broker,
     support::Broker,
 };
@@ -32,7 +32,7 @@ on_every_broker! {
         for _ in 0..32 {
             bench.send("o-1").await;
         }
-        eventually("all are handled", SOON, async || consumer.counters().acknowledged == 32).await;
+        settled(&consumer, 32).await;
         bench.mq.close().await.unwrap();
     }
 
@@ -59,7 +59,7 @@ on_every_broker! {
         assert_eq!(consumer.counters().in_flight, 3);
 
         finish.add_permits(10);
-        eventually("all are handled", SOON, async || consumer.counters().acknowledged == 10).await;
+        settled(&consumer, 10).await;
         eventually("none is in flight", SOON, async || consumer.counters().in_flight == 0).await;
         bench.mq.close().await.unwrap();
     }
@@ -137,7 +137,7 @@ on_every_broker! {
             .await
             .unwrap();
         bench.send("o-1").await;
-        eventually("it is handled", SOON, async || consumer.counters().acknowledged == 1).await;
+        settled(&consumer, 1).await;
         assert_eq!(consumer.counters().retried, 1);
         bench.mq.close().await.unwrap();
     }

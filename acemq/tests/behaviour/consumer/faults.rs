@@ -12,7 +12,7 @@ use acemq::{HandlerError, MemoryIdempotencyStore, Message, RetryPolicy};
 use testkit::eventually;
 
 use crate::{
-    consumer::bench::{Bench, SOON, next, recorder},
+    consumer::bench::{Bench, SOON, next, recorder, settled},
     consumer::spy::{Call, Spy},
     on_every_broker,
 };
@@ -98,7 +98,7 @@ on_every_broker! {
         assert!(consumer.counters().in_progress > 0, "the other delivery does not go round");
 
         spy.fail(&[]);
-        eventually("both are settled", SOON, async || consumer.counters().acknowledged == 2).await;
+        settled(&consumer, 2).await;
         assert_eq!(runs.load(Ordering::SeqCst), 1);
         bench.mq.close().await.unwrap();
     }
@@ -122,7 +122,7 @@ on_every_broker! {
             .await
             .unwrap();
         bench.send("o-1").await;
-        eventually("it is handled", SOON, async || consumer.counters().acknowledged == 1).await;
+        settled(&consumer, 1).await;
         let counters = consumer.counters();
         assert!(counters.in_progress > 0);
         assert_eq!((counters.retried, counters.duplicates), (1, 0));

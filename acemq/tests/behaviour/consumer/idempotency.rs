@@ -16,7 +16,7 @@ use testkit::{eventually, unique};
 use tokio::sync::Notify;
 
 use crate::{
-    consumer::bench::{Bench, SOON, next, recorder},
+    consumer::bench::{Bench, SOON, next, recorder, settled},
     consumer::spy::{Call, Spy},
     on_every_broker,
 };
@@ -40,10 +40,7 @@ on_every_broker! {
             bench.mq.send_to_queue(&bench.queue, "o-1").id("the-same-id").await.unwrap();
         }
 
-        eventually("both deliveries are settled", SOON, async || {
-            consumer.counters().acknowledged == 2
-        })
-        .await;
+        settled(&consumer, 2).await;
         next(&mut seen).await;
         assert!(seen.try_recv().is_err(), "the handler ran twice");
         assert_eq!(consumer.counters().duplicates, 1);
@@ -80,7 +77,7 @@ on_every_broker! {
 
         bench.mq.send_to_queue(&bench.queue, "o-1").id("id-1").await.unwrap();
 
-        eventually("it is handled", SOON, async || consumer.counters().acknowledged == 1).await;
+        settled(&consumer, 1).await;
         let first = [Call::Claim, Call::Handle, Call::Release];
         let second = [Call::Claim, Call::Handle, Call::Confirm];
         assert_eq!(spy.calls(), [first, second].concat());
@@ -101,7 +98,7 @@ on_every_broker! {
             .await
             .unwrap();
         bench.mq.send_to_queue(&bench.queue, "o-1").id("id-1").await.unwrap();
-        eventually("it is handled", SOON, async || consumer.counters().acknowledged == 1).await;
+        settled(&consumer, 1).await;
         assert_eq!(spy.keys(), ["id-1"]);
         bench.mq.close().await.unwrap();
     }
@@ -215,7 +212,7 @@ on_every_broker! {
         let bench = Bench::new(&broker).await;
         let store = MemoryIdempotencyStore::new().retention(MOMENT);
         let (record, mut seen) = recorder::<String>();
-        let _consumer = bench
+        let consumer = bench
             .mq
             .consumer::<String>(&*bench.queue)
             .idempotent(store.clone())
@@ -224,6 +221,7 @@ on_every_broker! {
             .unwrap();
         bench.mq.send_to_queue(&bench.queue, "o-1").id("id-1").await.unwrap();
         next(&mut seen).await;
+        settled(&consumer, 1).await;
         let key = format!("{}/id-1", bench.queue);
         eventually("it is forgotten", SOON, async || !store.is_confirmed(&key).await.unwrap())
             .await;
@@ -344,7 +342,7 @@ on_every_broker! {
         assert!(consumer.counters().in_progress > 0);
         finish.notify_one();
 
-        eventually("both are settled", SOON, async || consumer.counters().acknowledged == 2).await;
+        settled(&consumer, 2).await;
         assert_eq!(runs.load(Ordering::SeqCst), 1);
         assert_eq!(consumer.counters().duplicates, 1);
         bench.mq.close().await.unwrap();

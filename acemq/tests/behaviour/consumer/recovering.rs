@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use crate::{
-    consumer::bench::{Bench, SOON, next, recorder},
+    consumer::bench::{Bench, SOON, next, recorder, settled},
     on_every_broker,
     support::Broker,
 };
@@ -101,7 +101,7 @@ on_every_broker! {
         finish.notify_one();
 
         eventually("the first is lost", SOON, async || consumer.counters().returned == 1).await;
-        eventually("the second counts", SOON, async || consumer.counters().acknowledged == 1).await;
+        settled(&consumer, 1).await;
         until(&mut states, |state| *state == ConsumerState::Receiving).await;
         bench.send("o-2").await;
         assert_eq!(next(&mut seen).await.payload(), "o-2");

@@ -8,7 +8,7 @@ use acemq::{
 use testkit::{eventually, unique};
 
 use crate::{
-    consumer::bench::{Bench, SOON, next, recorder},
+    consumer::bench::{Bench, SOON, next, recorder, settled},
     on_every_broker,
 };
 
@@ -76,7 +76,7 @@ on_every_broker! {
             assert_eq!((is.origin(), is.first_seen()), (was.origin(), was.first_seen()));
             assert_eq!(is.error(), None);
         }
-        eventually("it is handled", SOON, async || consumer.counters().acknowledged == 1).await;
+        settled(&consumer, 1).await;
         assert_eq!(consumer.counters().retried, 3);
         bench.mq.close().await.unwrap();
     }
@@ -141,7 +141,7 @@ on_every_broker! {
             .unwrap();
         bench.mq.delete_queue(&rung).await.unwrap();
         bench.send("o-1").await;
-        eventually("it is handled", SOON, async || consumer.counters().acknowledged == 1).await;
+        settled(&consumer, 1).await;
         assert_eq!((consumer.counters().retried, consumer.counters().returned), (1, 0));
         bench.mq.close().await.unwrap();
     }
@@ -205,8 +205,8 @@ on_every_broker! {
 
         mq.publisher::<String>(&*exchange, "order.placed").send(&"o-1".to_owned()).await.unwrap();
 
-        eventually("it is handled", SOON, async || fails.counters().acknowledged == 1).await;
-        eventually("by both", SOON, async || works.counters().acknowledged == 1).await;
+        settled(&fails, 1).await;
+        settled(&works, 1).await;
         assert_eq!(fails.counters().retried, 4);
         fails.close().await.unwrap();
         works.close().await.unwrap();

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use testkit::eventually;
 
 use crate::{
-    consumer::bench::{Bench, SOON, next, recorder},
+    consumer::bench::{Bench, SOON, next, recorder, settled},
     on_every_broker,
 };
 
@@ -103,7 +103,7 @@ on_every_broker! {
         let consumer =
             builder.retry(RetryPolicy::fixed(2, MOMENT)).start(handler).await.unwrap();
         bench.send("o-1").await;
-        eventually("it is handled", SOON, async || consumer.counters().acknowledged == 1).await;
+        settled(&consumer, 1).await;
         assert_eq!(consumer.counters().retried, 1);
         bench.mq.close().await.unwrap();
     }
