@@ -19,7 +19,7 @@ pub use value::{HeaderValue, Headers};
 
 pub(crate) use names::*;
 pub(crate) use read::{ReadContext, read};
-pub(crate) use write::{check_application_header, strip_reserved, write};
+pub(crate) use write::{check_application_header, into_headers, strip_reserved, write};
 
 /// The metadata of one message.
 ///

@@ -19,37 +19,42 @@ use crate::{
 /// Reserved headers are strings and integers only, and one that is not set is left out. What the
 /// application's own headers say already (`acemq-…` of a message on its way) stays as it came.
 pub(crate) fn write(envelope: &Envelope) -> Headers {
-    let mut headers = envelope.headers.clone();
-    headers.extend(envelope.unknown.iter().map(|(name, value)| (name.clone(), value.clone())));
+    into_headers(envelope.clone())
+}
+
+/// As [`write`], of an envelope that is not needed any more.
+pub(crate) fn into_headers(envelope: Envelope) -> Headers {
+    let mut headers = envelope.headers;
+    headers.extend(envelope.unknown);
     let mut put = |name: &str, value: HeaderValue| {
         headers.entry(name.to_owned()).or_insert(value);
     };
-    put(ID, envelope.id.as_str().into());
-    put(TYPE, envelope.message_type.as_str().into());
+    put(ID, envelope.id.into());
+    put(TYPE, envelope.message_type.into());
     put(VERSION, integer(envelope.version));
-    put(CORRELATION, envelope.correlation_id.as_str().into());
+    put(CORRELATION, envelope.correlation_id.into());
     put(ATTEMPT, integer(envelope.attempt));
     if let Some(first_seen) = envelope.first_seen {
         put(FIRST_SEEN, epoch_millis(first_seen).into());
     }
     let optional = [
-        (CAUSATION, &envelope.causation_id),
-        (ORIGIN, &envelope.origin),
-        (ERROR, &envelope.error),
-        (CLAIM, &envelope.claim),
-        (REPLY_TO, &envelope.reply_to),
-        (REPLAYED_FROM, &envelope.replayed.from),
+        (CAUSATION, envelope.causation_id),
+        (ORIGIN, envelope.origin),
+        (ERROR, envelope.error),
+        (CLAIM, envelope.claim),
+        (REPLY_TO, envelope.reply_to),
+        (REPLAYED_FROM, envelope.replayed.from),
     ];
     for (name, value) in optional {
-        if let Some(value) = value.as_deref().filter(|value| !value.is_empty()) {
+        if let Some(value) = value.filter(|value| !value.is_empty()) {
             put(name, value.into());
         }
     }
-    if let Some(route) = &envelope.route {
+    if let Some(route) = envelope.route {
         put(ROUTE, route.steps.join(",").into());
         put(ROUTE_POSITION, integer(route.position));
         if !route.run_id.is_empty() {
-            put(ROUTE_ID, route.run_id.as_str().into());
+            put(ROUTE_ID, route.run_id.into());
         }
     }
     if let Some(at) = envelope.replayed.at.and_then(rfc3339_millis) {

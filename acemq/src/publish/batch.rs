@@ -1,10 +1,10 @@
 //! Many messages in flight at once.
 
-use std::{fmt, future::IntoFuture};
+use std::{fmt, future::IntoFuture, task::Poll};
 
-use futures_util::{StreamExt, stream::FuturesOrdered};
+use futures_util::{StreamExt, future, poll, stream::FuturesOrdered};
 
-use super::{Receipt, SendMessage};
+use super::{Receipt, SendMessage, send::Prepared};
 use crate::{
     connection::{Flight, Patience},
     error::{Error, Result},
@@ -14,6 +14,7 @@ use crate::{
 /// How many messages are encoded ahead of the one that is handed over.
 const AHEAD: usize = 16;
 
+type Prepare<'a> = BoxFuture<'a, Result<Prepared<'a>>>;
 type Send<'a, P> = Box<dyn FnMut(P) -> SendMessage<'a> + std::marker::Send + 'a>;
 
 /// Messages about to be sent, from [`Publisher::send_all`](super::Publisher::send_all). Awaiting
@@ -41,17 +42,31 @@ where
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
             let mut messages = self.payloads.map(self.send);
-            let mut encoding = FuturesOrdered::new();
+            let mut encoding = FuturesOrdered::<Prepare<'a>>::new();
             let mut flight = Flight::new();
             let mut patience = Patience::default();
             loop {
-                while encoding.len() < AHEAD
+                let mut ready = None;
+                while ready.is_none()
+                    && encoding.len() < AHEAD
                     && let Some(message) = messages.next()
                 {
-                    encoding.push_back(message.prepare());
+                    let mut prepare: Prepare<'a> = Box::pin(message.prepare());
+                    // Nearly every codec is done at once.
+                    match poll!(&mut prepare) {
+                        Poll::Ready(prepared) if encoding.is_empty() => ready = Some(prepared),
+                        Poll::Ready(prepared) => {
+                            encoding.push_back(Box::pin(future::ready(prepared)))
+                        }
+                        Poll::Pending => encoding.push_back(prepare),
+                    }
                 }
                 let begin = async {
-                    match encoding.next().await? {
+                    let prepared = match ready {
+                        Some(prepared) => prepared,
+                        None => encoding.next().await?,
+                    };
+                    match prepared {
                         Ok(prepared) => Some(prepared.hand_over(&mut patience).await),
                         Err(error) => Some(Err(error)),
                     }

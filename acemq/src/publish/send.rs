@@ -251,7 +251,7 @@ fn compose(context: PublishContext, content_type: String, options: SendOptions) 
     let PublishContext { exchange, routing_key, envelope } = context;
     let message_id = envelope.id().to_owned();
     let reply_to = envelope.reply_to().map(str::to_owned);
-    let headers = envelope::write(&envelope);
+    let headers = envelope::into_headers(envelope);
     let mut message =
         Outgoing::new((exchange, routing_key), message_id, content_type, headers, Bytes::new());
     message.mandatory = options.mandatory;

@@ -10,7 +10,7 @@ use lapin::{
         BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicPublishOptions,
         BasicQosOptions, ConfirmSelectOptions,
     },
-    types::FieldTable,
+    types::{AMQPValue, FieldTable},
 };
 
 use crate::bench::body;
@@ -42,23 +42,46 @@ impl Raw {
     }
 }
 
-/// Publishes a message, persistent and mandatory, and checks its confirm.
-pub(crate) async fn publish(channel: &Channel, queue: &str) -> Result<()> {
-    let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
-    let mut properties = BasicProperties::default().with_delivery_mode(PERSISTENT);
-    if std::env::var_os("RAW_HEADERS").is_some() {
-        use lapin::types::AMQPValue as V;
-        let id = uuid::Uuid::new_v4().to_string();
-        let mut h = FieldTable::default();
-        h.insert("x-acemq-id".into(), V::LongString(id.as_str().into()));
-        h.insert("x-acemq-type".into(), V::LongString(queue.into()));
-        h.insert("x-acemq-version".into(), V::LongInt(1));
-        h.insert("x-acemq-correlation-id".into(), V::LongString(id.as_str().into()));
-        h.insert("x-acemq-attempt".into(), V::LongInt(1));
-        h.insert("x-acemq-first-seen".into(), V::LongLongInt(1764460000000));
-        h.insert("x-acemq-origin".into(), V::LongString("bench@aaaaaaaaaaaaaaaaaaaaa".into()));
-        properties = properties.with_headers(h).with_message_id(id.into()).with_content_type("application/octet-stream".into());
+/// What a raw message carries beside its body.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Content {
+    /// Nothing.
+    Bare,
+    /// What acemq's messages carry: the same headers, an id and a content type.
+    SameAsAcemq,
+}
+
+impl Content {
+    fn properties(self, queue: &str) -> BasicProperties {
+        let properties = BasicProperties::default().with_delivery_mode(PERSISTENT);
+        match self {
+            Self::Bare => properties,
+            Self::SameAsAcemq => {
+                let id = uuid::Uuid::new_v4().to_string();
+                let mut headers = FieldTable::default();
+                let mut put = |name: &str, value| {
+                    headers.insert(name.into(), value);
+                };
+                put("x-acemq-attempt", AMQPValue::LongInt(1));
+                put("x-acemq-correlation", AMQPValue::LongString(id.as_bytes().into()));
+                put("x-acemq-first-seen", AMQPValue::LongLongInt(1_767_323_045_678));
+                put("x-acemq-id", AMQPValue::LongString(id.as_bytes().into()));
+                put("x-acemq-origin", AMQPValue::LongString("bench@host".into()));
+                put("x-acemq-type", AMQPValue::LongString(queue.as_bytes().into()));
+                put("x-acemq-version", AMQPValue::LongInt(1));
+                properties
+                    .with_content_type("application/octet-stream".into())
+                    .with_headers(headers)
+                    .with_message_id(id.into())
+            }
+        }
     }
+}
+
+/// Publishes a message, persistent and mandatory, and checks its confirm.
+pub(crate) async fn publish(channel: &Channel, queue: &str, content: Content) -> Result<()> {
+    let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
+    let properties = content.properties(queue);
     let confirm =
         channel.basic_publish("".into(), queue.into(), options, &body(), properties).await?.await?;
     ensure!(confirm == Confirmation::Ack(None), "not confirmed: {confirm:?}");
@@ -69,11 +92,12 @@ pub(crate) async fn publish(channel: &Channel, queue: &str) -> Result<()> {
 pub(crate) async fn publish_many(
     channel: Arc<Channel>,
     queue: String,
+    content: Content,
     messages: usize,
     in_flight: usize,
 ) -> Result<()> {
     let confirmed = stream::iter(0..messages)
-        .map(|_| publish(&channel, &queue))
+        .map(|_| publish(&channel, &queue, content))
         .buffer_unordered(in_flight)
         .try_fold(0, async |count, ()| Ok(count + 1))
         .await?;

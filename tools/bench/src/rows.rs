@@ -85,6 +85,20 @@ pub(crate) const ROWS: &[Row] = &[
         run: |bench| Box::pin(publish_pipelined::tasks(bench, Quorum)),
     },
     Row {
+        name: "publish/envelope/classic",
+        about: publish_pipelined::ENVELOPE,
+        messages: 20_000,
+        measure: FOR_INFORMATION,
+        run: |bench| Box::pin(publish_pipelined::envelope(bench, Classic)),
+    },
+    Row {
+        name: "publish/envelope/quorum",
+        about: publish_pipelined::ENVELOPE,
+        messages: 20_000,
+        measure: FOR_INFORMATION,
+        run: |bench| Box::pin(publish_pipelined::envelope(bench, Quorum)),
+    },
+    Row {
         name: "consume/classic",
         about: consume::ABOUT,
         messages: 20_000,

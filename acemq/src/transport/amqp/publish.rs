@@ -11,13 +11,14 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    task::{Context, Poll, Wake, Waker},
+    task::{Context, Poll, Wake, Waker, ready},
     time::{Duration, Instant},
 };
 
 use futures_util::{FutureExt as _, StreamExt as _, stream::FuturesUnordered};
-use lapin::{Channel, Confirmation, options::BasicPublishOptions};
+use lapin::{Channel, Confirmation, message::BasicReturnMessage, options::BasicPublishOptions};
 use tokio::sync::mpsc;
+use tokio_util::sync::ReusableBoxFuture;
 
 use super::{convert, declare, error, limits, link::Core, returns::Returns, suspects};
 use crate::{
@@ -27,6 +28,9 @@ use crate::{
 
 /// How many publishes are taken from the inbox before the confirms are looked at again.
 const BATCH: usize = 64;
+
+/// How many of lapin's futures are kept for the next publishes.
+const SPARE: usize = 1_000;
 
 /// How soon a link that is short of channels asks for a missing exchange again.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
@@ -156,20 +160,65 @@ impl Exchanges {
     }
 }
 
-type Confirm = (u64, lapin::Result<Confirmation>);
+type Request<'a> = ReusableBoxFuture<'a, lapin::Result<Confirmation>>;
+
+/// A publish whose confirm has not come.
+struct Pending<'a> {
+    number: u64,
+    request: Option<Request<'a>>,
+}
+
+/// A publish whose confirm has come.
+struct Confirm<'a> {
+    number: u64,
+    outcome: Result<Acked, Box<lapin::Error>>,
+    /// Some message that was returned, of this publish or another one.
+    returned: Option<Box<BasicReturnMessage>>,
+    /// For the next publish.
+    request: Option<Request<'a>>,
+}
+
+#[derive(Clone, Copy)]
+enum Acked {
+    Ack,
+    Nack,
+    NotRequested,
+}
+
+impl<'a> Future for Pending<'a> {
+    type Output = Confirm<'a>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Confirm<'a>> {
+        let Some(request) = &mut self.request else { return Poll::Pending };
+        let (outcome, returned) = match ready!(request.poll(context)) {
+            Ok(Confirmation::Ack(returned)) => (Ok(Acked::Ack), returned),
+            Ok(Confirmation::Nack(returned)) => (Ok(Acked::Nack), returned),
+            Ok(Confirmation::NotRequested) => (Ok(Acked::NotRequested), None),
+            Err(error) => (Err(Box::new(error)), None),
+        };
+        Poll::Ready(Confirm {
+            number: self.number,
+            outcome,
+            returned: returned.map(Box::new),
+            request: self.request.take(),
+        })
+    }
+}
 
 /// What one channel has in flight.
 struct Flight<'a> {
     core: &'a Arc<Core>,
     channel: &'a Channel,
-    confirms: FuturesUnordered<Pin<Box<dyn Future<Output = Confirm> + Send + 'a>>>,
+    confirms: FuturesUnordered<Pending<'a>>,
+    /// lapin's futures are large, and making room for each anew is dear: these are done with.
+    spare: Vec<Request<'a>>,
     /// The publishes in order; `None` where one has been answered. The first has the number
     /// `first`.
     window: VecDeque<Option<Publish>>,
     first: u64,
     returns: Returns,
     /// Confirms that have come and are not answered yet.
-    come: Vec<Confirm>,
+    come: Vec<Confirm<'a>>,
     nudge: Arc<Nudge>,
 }
 
@@ -179,6 +228,7 @@ impl<'a> Flight<'a> {
             core,
             channel,
             confirms: FuturesUnordered::new(),
+            spare: Vec::new(),
             window: VecDeque::new(),
             first: 0,
             returns: Returns::default(),
@@ -245,14 +295,19 @@ impl<'a> Flight<'a> {
         };
         let number = self.first + self.window.len() as u64;
         self.window.push_back(Some(publish));
+        let request = match self.spare.pop() {
+            Some(mut spare) => {
+                spare.set(request);
+                spare
+            }
+            None => ReusableBoxFuture::new(request),
+        };
         // Boxed, and so polled in place: its first poll queues the frames, and has to happen now
         // to keep the order.
-        let mut confirm: Pin<Box<dyn Future<Output = Confirm> + Send + 'a>> =
-            Box::pin(async move { (number, request.await) });
-        let waker = Waker::noop();
-        match confirm.as_mut().poll(&mut Context::from_waker(waker)) {
+        let mut pending = Pending { number, request: Some(request) };
+        match Pin::new(&mut pending).poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(confirm) => self.come.push(confirm),
-            Poll::Pending => self.confirms.push(confirm),
+            Poll::Pending => self.confirms.push(pending),
         }
     }
 
@@ -260,30 +315,27 @@ impl<'a> Flight<'a> {
     ///
     /// A confirm is looked at only after lapin has dealt with the whole frame it came in, and
     /// every confirm of that frame has been asked for its returned message.
-    fn settle(&mut self) -> Result<(), lapin::Error> {
+    fn settle(&mut self) -> Result<(), Box<lapin::Error>> {
         let mut failure = None;
         while !self.come.is_empty() {
             self.collect();
             let seen = self.come.len();
             self.wait_for_frame();
             self.collect();
-            for (_, confirm) in &mut self.come {
-                let returned = match confirm {
-                    Ok(Confirmation::Ack(returned) | Confirmation::Nack(returned)) => {
-                        returned.take()
-                    }
-                    Ok(Confirmation::NotRequested) | Err(_) => None,
-                };
-                if let Some(returned) = returned {
-                    self.returns.add(returned);
+            for confirm in &mut self.come {
+                if let Some(returned) = confirm.returned.take() {
+                    self.returns.add(*returned);
                 }
             }
-            let mut settled: Vec<Confirm> = self.come.drain(..seen).collect();
-            settled.sort_unstable_by_key(|(number, _)| *number);
-            for (number, confirm) in settled {
-                match confirm {
-                    Ok(confirm) => self.answer(number, &confirm),
+            let mut settled: Vec<_> = self.come.drain(..seen).collect();
+            settled.sort_unstable_by_key(|confirm| confirm.number);
+            for Confirm { number, outcome, request, .. } in settled {
+                match outcome {
+                    Ok(acked) => self.answer(number, acked),
                     Err(error) => failure = Some(error),
+                }
+                if self.spare.len() < SPARE {
+                    self.spare.extend(request);
                 }
             }
         }
@@ -320,13 +372,13 @@ impl<'a> Flight<'a> {
         }
     }
 
-    fn answer(&mut self, number: u64, confirm: &Confirmation) {
+    fn answer(&mut self, number: u64, acked: Acked) {
         let Some(publish) = self.take(number) else { return };
-        let verdict = match (confirm, self.returns.take(&publish.message)) {
+        let verdict = match (acked, self.returns.take(&publish.message)) {
             (_, Some(unroutable)) => Err(unroutable),
-            (Confirmation::Ack(_), None) => Ok(()),
-            (Confirmation::Nack(_), None) => Err(PublishFailure::Rejected),
-            (Confirmation::NotRequested, None) => Err(PublishFailure::Lost {
+            (Acked::Ack, None) => Ok(()),
+            (Acked::Nack, None) => Err(PublishFailure::Rejected),
+            (Acked::NotRequested, None) => Err(PublishFailure::Lost {
                 written: true,
                 reason: "the channel does not confirm".to_owned(),
             }),

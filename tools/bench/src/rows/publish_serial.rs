@@ -9,11 +9,11 @@ use lapin::Channel;
 use crate::{
     bench::{Bench, QueueKind, body, publisher},
     pairs::{Pair, alternate},
-    raw,
+    raw::{self, Content},
 };
 
 pub(super) const ABOUT: &str = "`send().await` one after the other, against lapin's publish and \
-    its confirm, both awaited; persistent and mandatory";
+    its confirm, both awaited, of the same message; persistent and mandatory";
 
 pub(super) async fn run(bench: &Bench, kind: QueueKind) -> Result<Vec<Pair>> {
     let (mq, channel, messages) = (&bench.mq, &bench.raw.publishing, bench.messages);
@@ -33,7 +33,7 @@ pub(super) async fn run(bench: &Bench, kind: QueueKind) -> Result<Vec<Pair>> {
 
 async fn publish_each(channel: Arc<Channel>, queue: String, messages: usize) -> Result<()> {
     for _ in 0..messages {
-        raw::publish(&channel, &queue).await?;
+        raw::publish(&channel, &queue, Content::SameAsAcemq).await?;
     }
     Ok(())
 }
