@@ -49,9 +49,16 @@ impl Client {
         mut deadline: Instant,
         mut pause: Pause,
     ) -> Result<InFlight> {
-        let link = self.0.publishing.link(deadline).await;
-        let link = link.map_err(|error| unpublished(error.kind(), &error, &message))?;
-        if self.wait_while_blocked(&*link, &mut pause, &message).await? {
+        // The waits are boxed, so that a message which meets none does not carry room for them.
+        let link = match self.0.publishing.current() {
+            Some(link) => link,
+            None => {
+                let link = Box::pin(self.0.publishing.link(deadline)).await;
+                link.map_err(|error| unpublished(error.kind(), &error, &message))?
+            }
+        };
+        if link.is_blocked() {
+            Box::pin(self.wait_while_blocked(&*link, &mut pause, &message)).await?;
             deadline = Instant::now() + self.options().confirm_timeout;
         }
         let (sender, verdict) = oneshot::channel();
@@ -64,7 +71,10 @@ impl Client {
 
     async fn permit(&self, message: &Outgoing, bound: Duration) -> Result<OwnedSemaphorePermit> {
         let options = self.options();
-        match timeout(bound, Arc::clone(&self.0.permits).acquire_owned()).await {
+        if let Ok(permit) = Arc::clone(&self.0.permits).try_acquire_owned() {
+            return Ok(permit);
+        }
+        match Box::pin(timeout(bound, Arc::clone(&self.0.permits).acquire_owned())).await {
             Ok(Ok(permit)) => Ok(permit),
             Ok(Err(_)) => Err(unpublished(ErrorKind::Closed, &"the client is closed", message)),
             Err(_) => Err(concerning(
@@ -84,20 +94,20 @@ impl Client {
         }
     }
 
-    /// Waits for the end of a pause in publishing, and says whether there was one.
+    /// Waits for the end of a pause in publishing.
     async fn wait_while_blocked(
         &self,
         link: &dyn Link,
         pause: &mut Pause,
         message: &Outgoing,
-    ) -> Result<bool> {
+    ) -> Result<()> {
         let mut states = link.state();
-        let LinkState::Blocked(reason) = states.borrow().clone() else { return Ok(false) };
+        let LinkState::Blocked(reason) = states.borrow().clone() else { return Ok(()) };
         let over = states.wait_for(|state| !matches!(state, LinkState::Blocked(_)));
         if timeout_at(pause.until(), over).await.is_err() {
             return Err(blocked(&reason, self.options().blocked_timeout, false, message));
         }
-        Ok(true)
+        Ok(())
     }
 }
 
@@ -119,19 +129,24 @@ impl InFlight {
             match self.verdict().await? {
                 Ok(()) => return Ok(()),
                 Err(PublishFailure::Lost { written: false, reason }) => {
-                    if Instant::now() >= self.deadline {
-                        let why = format!("the connection was lost ({reason})");
-                        return Err(unpublished(ErrorKind::Lost, &why, &self.message));
-                    }
-                    let Self { client, message, link, deadline, pause, .. } = self;
-                    client.0.publishing.wait_past(&link, deadline).await;
-                    let bound = client.options().confirm_timeout;
-                    let permit = client.permit(&message, bound).await?;
-                    self = client.write(message, permit, deadline, pause).await?;
+                    self = Box::pin(self.again(&reason)).await?;
                 }
                 Err(failure) => return Err(explain(failure, &self.message)),
             }
         }
+    }
+
+    /// Hands a message that was not written over to the next link.
+    async fn again(self, reason: &str) -> Result<Self> {
+        if Instant::now() >= self.deadline {
+            let why = format!("the connection was lost ({reason})");
+            return Err(unpublished(ErrorKind::Lost, &why, &self.message));
+        }
+        let Self { client, message, link, deadline, pause, .. } = self;
+        client.0.publishing.wait_past(&link, deadline).await;
+        let bound = client.options().confirm_timeout;
+        let permit = client.permit(&message, bound).await?;
+        client.write(message, permit, deadline, pause).await
     }
 
     /// The broker's answer, or an error when it does not come in time. While the broker has

@@ -11,7 +11,8 @@ use crate::{
 /// The envelope of a message in the making, and the first mistake that was made with it.
 #[derive(Debug)]
 pub(super) struct Draft {
-    pub(super) envelope: Envelope,
+    /// Boxed, because a message in the making is moved a few times on its way.
+    pub(super) envelope: Box<Envelope>,
     problem: Option<Error>,
 }
 
@@ -21,11 +22,11 @@ impl Draft {
         let envelope = Envelope::new(message_type)
             .with_origin(client.origin())
             .with_first_seen(client.clock().now());
-        Self { envelope, problem: None }
+        Self { envelope: Box::new(envelope), problem: None }
     }
 
     pub(super) fn change(mut self, change: impl FnOnce(Envelope) -> Envelope) -> Self {
-        self.envelope = change(self.envelope);
+        *self.envelope = change(*self.envelope);
         self
     }
 
@@ -63,7 +64,7 @@ impl Draft {
     }
 
     pub(super) fn finish(self) -> Result<Envelope> {
-        self.problem.map_or(Ok(self.envelope), Err)
+        self.problem.map_or(Ok(*self.envelope), Err)
     }
 
     pub(super) fn refuse(&mut self, error: Error) {

@@ -116,6 +116,24 @@ impl<'a> SendMessage<'a> {
 
     /// Intercepts, encodes and composes the message.
     pub(super) async fn prepare(self) -> Result<Prepared<'a>> {
+        let (mut sending, mut message, encode) = self.address()?;
+        match encode.await {
+            Ok(body) => {
+                Arc::make_mut(&mut message).body = body;
+                Ok(Prepared { sending, message })
+            }
+            Err(error) => {
+                let error = error
+                    .with_message_id(&*sending.message_id)
+                    .with_exchange(&*message.exchange)
+                    .with_routing_key(&*message.routing_key);
+                Err(sending.failed(error))
+            }
+        }
+    }
+
+    /// Intercepts and composes the message, of which only the body is missing then.
+    fn address(self) -> Result<(Sending<'a>, Arc<Outgoing>, BoxFuture<'a, Result<Bytes>>)> {
         let Self { client, target, content_type, encode, draft, options } = self;
         let mut report = Report::new(target.meter.clone());
         let mut context = PublishContext {
@@ -123,51 +141,47 @@ impl<'a> SendMessage<'a> {
             routing_key: target.routing_key.clone(),
             envelope: draft.finish().map_err(|error| report.failed(error))?,
         };
-        before_publish(client.publish_interceptors(), &mut context)
-            .map_err(|error| report.failed(error))?;
+        let interceptors = client.publish_interceptors();
+        before_publish(interceptors, &mut context).map_err(|error| report.failed(error))?;
         if !target.describes(&context) {
             let message_type = context.envelope.message_type();
             let meters = client.publish_meters();
             report.meter = meters.of(&context.exchange, &context.routing_key, message_type);
         }
-        let mut sending = Sending { client, context, confirmed: options.confirmed, report };
-        match encode.await {
-            Ok(body) => {
-                let message = Arc::new(compose(&sending.context, content_type, body, &options));
-                Ok(Prepared { sending, message })
-            }
-            Err(error) => {
-                let PublishContext { exchange, routing_key, envelope } = &sending.context;
-                let error = error
-                    .with_message_id(envelope.id())
-                    .with_exchange(exchange)
-                    .with_routing_key(routing_key);
-                Err(sending.failed(error))
-            }
-        }
+        let sending = Sending {
+            client,
+            message_id: context.envelope.id().to_owned(),
+            seen: (!interceptors.is_empty()).then(|| Box::new(context.clone())),
+            confirmed: options.confirmed,
+            report,
+        };
+        Ok((sending, Arc::new(compose(context, content_type, options)), encode))
     }
 }
 
 /// What is done with a message on its way, apart from carrying it.
 struct Sending<'a> {
     client: &'a Client,
-    context: PublishContext,
+    message_id: String,
+    /// What the interceptors see, if there are any.
+    seen: Option<Box<PublishContext>>,
     confirmed: bool,
     report: Report,
 }
 
 impl Sending<'_> {
     fn failed(&mut self, error: Error) -> Error {
-        on_error(self.client.publish_interceptors(), &self.context, &error);
+        if let Some(seen) = &self.seen {
+            on_error(self.client.publish_interceptors(), seen, &error);
+        }
         self.report.failed(error)
     }
 
     fn sent(mut self) -> Receipt {
-        let receipt = Receipt {
-            message_id: self.context.envelope.id().to_owned(),
-            confirmed: self.confirmed,
-        };
-        after_confirm(self.client.publish_interceptors(), &self.context, &receipt);
+        let receipt = Receipt { message_id: self.message_id, confirmed: self.confirmed };
+        if let Some(seen) = &self.seen {
+            after_confirm(self.client.publish_interceptors(), seen, &receipt);
+        }
         self.report.outcome =
             if self.confirmed { PublishOutcome::Confirmed } else { PublishOutcome::Published };
         receipt
@@ -233,26 +247,20 @@ impl Drop for Report {
     }
 }
 
-fn compose(
-    context: &PublishContext,
-    content_type: String,
-    body: Bytes,
-    options: &SendOptions,
-) -> Outgoing {
-    let mut message = Outgoing::new(
-        (context.exchange.clone(), context.routing_key.clone()),
-        context.envelope.id().to_owned(),
-        content_type,
-        envelope::write(&context.envelope),
-        body,
-    );
+fn compose(context: PublishContext, content_type: String, options: SendOptions) -> Outgoing {
+    let PublishContext { exchange, routing_key, envelope } = context;
+    let message_id = envelope.id().to_owned();
+    let reply_to = envelope.reply_to().map(str::to_owned);
+    let headers = envelope::write(&envelope);
+    let mut message =
+        Outgoing::new((exchange, routing_key), message_id, content_type, headers, Bytes::new());
     message.mandatory = options.mandatory;
     if !options.persistent {
         message.properties.delivery_mode = Some(Properties::TRANSIENT);
     }
     message.properties.priority = options.priority;
-    message.properties.expiration.clone_from(&options.expiration);
-    message.properties.reply_to = context.envelope.reply_to().map(str::to_owned);
+    message.properties.expiration = options.expiration;
+    message.properties.reply_to = reply_to;
     message
 }
 

@@ -99,6 +99,11 @@ pub(crate) trait Link: Send + Sync + fmt::Debug {
     /// The state and its changes.
     fn state(&self) -> watch::Receiver<LinkState>;
 
+    /// Whether the broker has paused publishing.
+    fn is_blocked(&self) -> bool {
+        matches!(*self.state().borrow(), LinkState::Blocked(_))
+    }
+
     fn limits(&self) -> Limits;
 
     /// Hands a message over for publishing, confirmed. Never waits; the verdict comes through

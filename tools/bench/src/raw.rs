@@ -45,7 +45,20 @@ impl Raw {
 /// Publishes a message, persistent and mandatory, and checks its confirm.
 pub(crate) async fn publish(channel: &Channel, queue: &str) -> Result<()> {
     let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
-    let properties = BasicProperties::default().with_delivery_mode(PERSISTENT);
+    let mut properties = BasicProperties::default().with_delivery_mode(PERSISTENT);
+    if std::env::var_os("RAW_HEADERS").is_some() {
+        use lapin::types::AMQPValue as V;
+        let id = uuid::Uuid::new_v4().to_string();
+        let mut h = FieldTable::default();
+        h.insert("x-acemq-id".into(), V::LongString(id.as_str().into()));
+        h.insert("x-acemq-type".into(), V::LongString(queue.into()));
+        h.insert("x-acemq-version".into(), V::LongInt(1));
+        h.insert("x-acemq-correlation-id".into(), V::LongString(id.as_str().into()));
+        h.insert("x-acemq-attempt".into(), V::LongInt(1));
+        h.insert("x-acemq-first-seen".into(), V::LongLongInt(1764460000000));
+        h.insert("x-acemq-origin".into(), V::LongString("bench@aaaaaaaaaaaaaaaaaaaaa".into()));
+        properties = properties.with_headers(h).with_message_id(id.into()).with_content_type("application/octet-stream".into());
+    }
     let confirm =
         channel.basic_publish("".into(), queue.into(), options, &body(), properties).await?.await?;
     ensure!(confirm == Confirmation::Ack(None), "not confirmed: {confirm:?}");

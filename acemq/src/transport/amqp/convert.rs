@@ -23,11 +23,11 @@ pub(super) fn short(text: &str) -> Result<ShortString> {
 }
 
 pub(super) fn table(headers: &Headers) -> Result<FieldTable> {
-    headers
-        .iter()
-        .map(|(name, value)| Ok((short(name)?, to_amqp(value)?)))
-        .collect::<Result<std::collections::BTreeMap<_, _>>>()
-        .map(FieldTable::from)
+    let mut table = FieldTable::default();
+    for (name, value) in headers {
+        table.insert(short(name)?, to_amqp(value)?);
+    }
+    Ok(table)
 }
 
 fn to_amqp(value: &HeaderValue) -> Result<AMQPValue> {
