@@ -105,14 +105,19 @@ impl LinkKeeper {
         let _ = tokio::time::timeout_at(deadline, past).await;
     }
 
-    /// Remembers an exclusive queue, so that it comes back with the connection.
+    /// Declares a queue of the connection's own again, with its bindings; any other is left alone.
+    pub(super) async fn restore(&self, link: &dyn Link, name: &str) -> Result<()> {
+        self.shared.restore(link, name).await
+    }
+
+    /// Remembers a queue that the broker deletes by itself, so that it comes back.
     pub(super) fn own_queue(&self, queue: QueueSpec) {
         let mut owned = self.owned();
         owned.queues.retain(|known| known.name != queue.name);
         owned.queues.push(queue);
     }
 
-    /// Remembers a binding if it is of an exclusive queue.
+    /// Remembers a binding if it is of such a queue.
     pub(super) fn own_binding(&self, binding: &BindingSpec) {
         let mut owned = self.owned();
         if owned.queues.iter().any(|queue| queue.name == binding.queue)
@@ -275,25 +280,49 @@ impl Shared {
     /// A new link on which the connection's own queues exist again.
     async fn dial(&self) -> Result<Arc<dyn Link>> {
         let link = self.transport.dial(self.options.clone()).await?;
-        let (queues, bindings) = {
+        let names: Vec<String> = {
             let owned = self.owned.lock().unwrap_or_else(PoisonError::into_inner);
-            (owned.queues.clone(), owned.bindings.clone())
+            // An auto-delete queue comes back with its consumer: without one it would stay.
+            let exclusive = owned.queues.iter().filter(|queue| queue.exclusive);
+            exclusive.map(|queue| queue.name.clone()).collect()
         };
-        for queue in &queues {
-            // A refusal too is tried again: the broker may not have seen the end of the last
-            // connection yet, whose queue this still is.
-            link.declare_queue(queue).await?;
+        for name in &names {
+            match self.restore(&*link, name).await {
+                // One queue must not keep every consumer away. Its own consumer tries again: the
+                // broker may not have seen the end of the last connection yet, whose queue it was.
+                Err(error) if matches!(error.kind(), ErrorKind::Refused | ErrorKind::Conflict) => {
+                    tracing::error!(
+                        connection = %self.options.connection_name, %error,
+                        "a queue of the connection's own did not come back with it"
+                    );
+                }
+                restored => restored?,
+            }
         }
+        Ok(link)
+    }
+
+    /// Declares a queue of the connection's own again, with its bindings; any other is left alone.
+    async fn restore(&self, link: &dyn Link, name: &str) -> Result<()> {
+        let (queue, bindings) = {
+            let owned = self.owned.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(queue) = owned.queues.iter().find(|queue| queue.name == name) else {
+                return Ok(());
+            };
+            let bindings = owned.bindings.iter().filter(|binding| binding.queue == name);
+            (queue.clone(), bindings.cloned().collect::<Vec<_>>())
+        };
+        link.declare_queue(&queue).await?;
         for binding in &bindings {
             match link.bind_queue(binding).await {
                 // One exchange that was deleted must not keep every consumer away.
                 Err(error) if error.kind() == ErrorKind::NotFound => tracing::error!(
                     connection = %self.options.connection_name, %error,
-                    "a binding of an exclusive queue did not come back with the connection"
+                    "a binding of a queue of the connection's own did not come back with it"
                 ),
                 bound => bound?,
             }
         }
-        Ok(link)
+        Ok(())
     }
 }

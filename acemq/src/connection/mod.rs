@@ -113,6 +113,11 @@ impl Client {
         self.0.publishing.current().map(|link| link.limits().frame_max)
     }
 
+    /// Declares a queue again that the broker deletes by itself, if this client has declared it.
+    pub(crate) async fn restore_queue(&self, link: &dyn Link, name: &str) -> Result<()> {
+        self.0.consuming.restore(link, name).await
+    }
+
     pub(crate) fn own_queue(&self, queue: QueueSpec) {
         self.0.consuming.own_queue(queue);
     }

@@ -12,7 +12,8 @@ use crate::{connection::Stop, error::Result};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConsumerState {
-    /// Subscribed: messages come in.
+    /// Subscribed: messages come in. They may still wait here for an idempotency store that is
+    /// down, which the log says.
     Receiving,
     /// Not subscribed, and trying again: the connection or channel was lost, or the queue is gone.
     Recovering {
@@ -65,7 +66,8 @@ impl Consumer {
     }
 
     /// Stops taking messages, hands back what no handler has begun, and waits for running handlers
-    /// within the client's drain timeout. A second call waits for the first and has its answer.
+    /// within the client's drain timeout. Messages that wait here for their next attempt go to the
+    /// back of the queue at once, as that attempt. A second call waits for the first and has its answer.
     ///
     /// # Errors
     /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) when handlers were still running at the

@@ -80,6 +80,8 @@ impl Core {
     /// Declares what the consumer needs and starts to consume.
     pub(super) async fn subscribe(&self) -> Result<Box<dyn ConsumeChannel>> {
         let link = self.client.consuming_link().await?;
+        // An exclusive or auto-delete queue has gone with its last consumer.
+        self.client.restore_queue(&*link, &self.queue).await?;
         if self.declares {
             declare_for_consumer(&*link, &self.queue, &self.policy).await?;
         }

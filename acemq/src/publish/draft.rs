@@ -87,7 +87,8 @@ pub(super) fn expiration(after: Duration) -> Result<String> {
 /// The options that every message in the making has, whatever becomes of it.
 macro_rules! draft_options {
     () => {
-        /// The message id. Default: a random UUID. The idempotency key follows it.
+        /// The message id. Default: a random UUID. It is what duplicates are recognised by: two
+        /// different messages under one id are one to an idempotent consumer and to an outbox.
         pub fn id(mut self, id: impl Into<String>) -> Self {
             self.draft = self.draft.id(id.into());
             self

@@ -201,8 +201,8 @@ impl<T, C> Publisher<T, C> {
         )
     }
 
-    /// Sends payloads with many confirms in flight, in their order. Not atomic: it waits for all
-    /// of them, and its error says which ones are confirmed.
+    /// Sends payloads with many confirms in flight, in their order as long as the connection
+    /// lasts. Not atomic: it waits for all of them, and its error says which ones are confirmed.
     ///
     /// # Errors
     /// [`BatchError`](super::BatchError) when at least one was not confirmed.

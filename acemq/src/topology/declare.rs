@@ -125,13 +125,13 @@ async fn declare_queue(client: &Client, link: &dyn Link, queue: &Queue) -> Resul
         spec.arguments
             .insert("x-dead-letter-routing-key".to_owned(), dead_letter_queue(&spec.name).into());
     }
-    if spec.exclusive && spec.name.is_empty() {
+    if (spec.exclusive || spec.auto_delete) && spec.name.is_empty() {
         // A name of the broker's own making cannot be declared again after a lost connection.
         spec.name = format!("{}.{}", client.options().client_name, uuid::Uuid::new_v4());
     }
     warn_about_delivery_limit(&spec);
     let info = link.declare_queue(&spec).await?;
-    if spec.exclusive {
+    if spec.exclusive || spec.auto_delete {
         client.own_queue(spec);
     }
     Ok(info)

@@ -126,7 +126,8 @@ impl Queue {
         self.classic()
     }
 
-    /// A classic queue that goes when its last consumer goes.
+    /// A classic queue that goes when its last consumer goes, and comes back by itself with a
+    /// consumer of this client.
     pub fn auto_delete(mut self) -> Self {
         self.spec.auto_delete = true;
         self.classic()

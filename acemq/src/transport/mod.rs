@@ -107,7 +107,8 @@ pub(crate) trait Link: Send + Sync + fmt::Debug {
     fn limits(&self) -> Limits;
 
     /// Hands a message over for publishing, confirmed. Never waits; the verdict comes through
-    /// [`Publish::answer`]. Messages handed over by one task go out in that order.
+    /// [`Publish::answer`]. Messages handed over by one task go out in that order; only the first
+    /// ones to an exchange wait apart until it is known to exist.
     ///
     /// On a link that has ended, or was dialled without `publishes`, the answer is
     /// [`PublishFailure::Lost`] with `written: false`.

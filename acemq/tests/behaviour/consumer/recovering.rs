@@ -61,6 +61,38 @@ async fn until(states: &mut watch::Receiver<ConsumerState>, is: fn(&ConsumerStat
     timeout(SOON, states.wait_for(is)).await.expect("waited in vain").unwrap();
 }
 
+/// A queue that the broker deletes with its last consumer or its connection comes back.
+async fn comes_back(broker: Broker, kind: fn(Queue) -> Queue) {
+    let mut line = Line::to(&broker).await;
+    let mq = acemq::connect(line.url()).await.unwrap();
+    let publishing = acemq::connect(&*broker.url).await.unwrap();
+    let (exchange, queue) = (unique("events"), broker.name("passing"));
+    mq.declare(
+        &Topology::new()
+            .exchange(Exchange::topic(&*exchange))
+            .queue(kind(Queue::new(&*queue)))
+            .bind(&*queue, &*exchange, "order.*"),
+    )
+    .await
+    .unwrap();
+    let (record, mut seen) = recorder::<String>();
+    let consumer = mq.consumer::<String>(&*queue).start(record).await.unwrap();
+    let mut states = consumer.states();
+    let placed = publishing.publisher::<String>(&*exchange, "order.placed");
+    placed.send(&"before".to_owned()).await.unwrap();
+    assert_eq!(next(&mut seen).await.payload(), "before");
+
+    line.cut(&mut states).await;
+    until(&mut states, |state| *state == ConsumerState::Receiving).await;
+
+    // On the memory broker the cut was everybody's.
+    eventually("it is routed again", SOON, async || placed.send(&"after".to_owned()).await.is_ok())
+        .await;
+    assert_eq!(next(&mut seen).await.payload(), "after");
+    mq.delete_exchange(&exchange).await.unwrap();
+    mq.close().await.unwrap();
+}
+
 on_every_broker! {
     // promise: BX-9
     async fn after_a_lost_connection_a_late_settlement_is_dropped_and_the_message_comes_again(
@@ -198,36 +230,12 @@ on_every_broker! {
 
     // promise: BX-9
     async fn an_exclusive_queue_comes_back_with_its_bindings_and_its_consumer(broker: Broker) {
-        let mut line = Line::to(&broker).await;
-        let mq = acemq::connect(line.url()).await.unwrap();
-        let publishing = acemq::connect(&*broker.url).await.unwrap();
-        let (exchange, queue) = (unique("events"), broker.name("exclusive"));
-        mq.declare(
-            &Topology::new()
-                .exchange(Exchange::topic(&*exchange))
-                .queue(Queue::new(&*queue).exclusive())
-                .bind(&*queue, &*exchange, "order.*"),
-        )
-        .await
-        .unwrap();
-        let (record, mut seen) = recorder::<String>();
-        let consumer = mq.consumer::<String>(&*queue).start(record).await.unwrap();
-        let mut states = consumer.states();
-        let placed = publishing.publisher::<String>(&*exchange, "order.placed");
-        placed.send(&"before".to_owned()).await.unwrap();
-        assert_eq!(next(&mut seen).await.payload(), "before");
+        comes_back(broker, Queue::exclusive).await;
+    }
 
-        line.cut(&mut states).await;
-        until(&mut states, |state| *state == ConsumerState::Receiving).await;
-
-        // On the memory broker the cut was everybody's.
-        eventually("it is routed again", SOON, async || {
-            placed.send(&"after".to_owned()).await.is_ok()
-        })
-        .await;
-        assert_eq!(next(&mut seen).await.payload(), "after");
-        mq.delete_exchange(&exchange).await.unwrap();
-        mq.close().await.unwrap();
+    // promise: BX-9
+    async fn an_auto_delete_queue_comes_back_with_its_bindings_and_its_consumer(broker: Broker) {
+        comes_back(broker, Queue::auto_delete).await;
     }
 }
 
