@@ -6,7 +6,7 @@
 
 use super::{Limits, Outgoing, Properties};
 use crate::{
-    envelope::{HeaderValue, Headers},
+    envelope::{HeaderValue, Headers, encoded_len},
     error::{Error, ErrorKind, Result},
 };
 
@@ -153,26 +153,6 @@ fn encoded_header_length(properties: &Properties) -> usize {
     let numbers = properties.delivery_mode.map_or(0, |_| 1)
         + properties.priority.map_or(0, |_| 1)
         + properties.timestamp.map_or(0, |_| 8);
-    let headers = if properties.headers.is_empty() { 0 } else { table_length(&properties.headers) };
+    let headers = if properties.headers.is_empty() { 0 } else { encoded_len(&properties.headers) };
     flags + texts + numbers + headers
-}
-
-fn table_length(table: &Headers) -> usize {
-    4 + table.iter().map(|(name, value)| 1 + name.len() + value_length(value)).sum::<usize>()
-}
-
-/// The type's letter and the value.
-fn value_length(value: &HeaderValue) -> usize {
-    1 + match value {
-        HeaderValue::Null => 0,
-        HeaderValue::Bool(_) | HeaderValue::I8(_) | HeaderValue::U8(_) => 1,
-        HeaderValue::I16(_) | HeaderValue::U16(_) => 2,
-        HeaderValue::I32(_) | HeaderValue::U32(_) | HeaderValue::F32(_) => 4,
-        HeaderValue::Decimal { .. } => 5,
-        HeaderValue::I64(_) | HeaderValue::F64(_) | HeaderValue::Timestamp(_) => 8,
-        HeaderValue::Text(text) => 4 + text.len(),
-        HeaderValue::OpaqueText(bytes) | HeaderValue::Bytes(bytes) => 4 + bytes.len(),
-        HeaderValue::List(items) => 4 + items.iter().map(value_length).sum::<usize>(),
-        HeaderValue::Table(table) => table_length(table),
-    }
 }
