@@ -3,6 +3,8 @@
 mod relay;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
@@ -10,7 +12,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use url::Url;
 
-use self::relay::{Faults, relay};
+use self::relay::{Faults, Network, relay};
 use crate::ports::Port;
 
 /// Relays TCP connections to a server, until it is told to do worse.
@@ -21,6 +23,7 @@ pub struct Proxy {
     port: Port,
     target: String,
     faults: watch::Sender<Faults>,
+    under_way: Arc<AtomicUsize>,
     listening: Option<Listening>,
 }
 
@@ -38,6 +41,7 @@ impl Proxy {
             port: Port::lease(),
             target: target.to_owned(),
             faults: watch::Sender::new(Faults::default()),
+            under_way: Arc::default(),
             listening: None,
         };
         proxy.restore().await;
@@ -87,6 +91,11 @@ impl Proxy {
         self.faults.send_modify(|faults| faults.stalled = true);
     }
 
+    /// How many bytes it has taken from either side and not delivered yet.
+    pub fn under_way(&self) -> usize {
+        self.under_way.load(Ordering::Relaxed)
+    }
+
     /// Delivers every byte this much later, in both directions; zero ends that.
     pub fn delay(&self, delay: Duration) {
         self.faults.send_modify(|faults| faults.delay = delay);
@@ -100,8 +109,9 @@ impl Proxy {
         }
         let listener = TcpListener::bind(self.address()).await.expect("listen as a proxy");
         let (stop, stopped) = oneshot::channel();
-        let task =
-            tokio::spawn(accept(listener, self.target.clone(), self.faults.subscribe(), stopped));
+        let network =
+            Network { faults: self.faults.subscribe(), under_way: Arc::clone(&self.under_way) };
+        let task = tokio::spawn(accept(listener, self.target.clone(), network, stopped));
         self.listening = Some(Listening { _stop: stop, task });
     }
 }
@@ -109,7 +119,7 @@ impl Proxy {
 async fn accept(
     listener: TcpListener,
     target: String,
-    faults: watch::Receiver<Faults>,
+    network: Network,
     mut stopped: oneshot::Receiver<()>,
 ) {
     let mut relays = JoinSet::new();
@@ -118,11 +128,11 @@ async fn accept(
             _ = &mut stopped => break,
             accepted = listener.accept() => {
                 let Ok((client, _)) = accepted else { continue };
-                let (target, faults) = (target.clone(), faults.clone());
+                let (target, network) = (target.clone(), network.clone());
                 relays.spawn(async move {
                     // A server that is down closes the client's connection as well.
                     if let Ok(server) = TcpStream::connect(target).await {
-                        relay(client, server, faults).await;
+                        relay(client, server, network).await;
                     }
                 });
             }

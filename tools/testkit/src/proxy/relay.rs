@@ -1,5 +1,7 @@
 //! One relayed connection.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -15,10 +17,34 @@ pub(super) struct Faults {
     pub(super) delay: Duration,
 }
 
+/// What the connections of one proxy share.
+#[derive(Clone, Debug)]
+pub(super) struct Network {
+    pub(super) faults: watch::Receiver<Faults>,
+    pub(super) under_way: Arc<AtomicUsize>,
+}
+
 /// Bytes on their way, and when they were sent.
 struct Chunk {
     bytes: Vec<u8>,
     sent: Instant,
+    _counted: Counted,
+}
+
+/// Bytes count as under way until they are delivered or lost.
+struct Counted(Arc<AtomicUsize>, usize);
+
+impl Counted {
+    fn new(under_way: &Arc<AtomicUsize>, bytes: usize) -> Self {
+        under_way.fetch_add(bytes, Ordering::Relaxed);
+        Self(Arc::clone(under_way), bytes)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(self.1, Ordering::Relaxed);
+    }
 }
 
 /// As much as may be under way in one direction, in chunks. Past that the sender is
@@ -27,7 +53,7 @@ const UNDER_WAY: usize = 64;
 const CHUNK: usize = 16 * 1024;
 
 /// Relays both directions until both are closed.
-pub(super) async fn relay(client: TcpStream, server: TcpStream, faults: watch::Receiver<Faults>) {
+pub(super) async fn relay(client: TcpStream, server: TcpStream, network: Network) {
     for stream in [&client, &server] {
         // A proxy should not be the slow part.
         stream.set_nodelay(true).ok();
@@ -35,36 +61,38 @@ pub(super) async fn relay(client: TcpStream, server: TcpStream, faults: watch::R
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
     tokio::join!(
-        direction(from_client, to_server, faults.clone()),
-        direction(from_server, to_client, faults),
+        direction(from_client, to_server, network.clone()),
+        direction(from_server, to_client, network),
     );
 }
 
-async fn direction(from: OwnedReadHalf, to: OwnedWriteHalf, faults: watch::Receiver<Faults>) {
+async fn direction(from: OwnedReadHalf, to: OwnedWriteHalf, network: Network) {
+    let Network { faults, under_way } = network;
     let (sender, receiver) = mpsc::channel(UNDER_WAY);
-    tokio::join!(take(from, sender), deliver(receiver, to, faults));
+    tokio::join!(take(from, sender, under_way), deliver(receiver, to, faults));
 }
 
-async fn take(mut from: OwnedReadHalf, under_way: mpsc::Sender<Chunk>) {
+async fn take(mut from: OwnedReadHalf, chunks: mpsc::Sender<Chunk>, under_way: Arc<AtomicUsize>) {
     loop {
         let mut bytes = Vec::with_capacity(CHUNK);
         match from.read_buf(&mut bytes).await {
             Ok(0) | Err(_) => return,
             Ok(_) => {}
         }
-        let sent = Instant::now();
-        if under_way.send(Chunk { bytes, sent }).await.is_err() {
+        let chunk =
+            Chunk { sent: Instant::now(), _counted: Counted::new(&under_way, bytes.len()), bytes };
+        if chunks.send(chunk).await.is_err() {
             return;
         }
     }
 }
 
 async fn deliver(
-    mut under_way: mpsc::Receiver<Chunk>,
+    mut chunks: mpsc::Receiver<Chunk>,
     mut to: OwnedWriteHalf,
     mut faults: watch::Receiver<Faults>,
 ) {
-    while let Some(Chunk { bytes, sent }) = under_way.recv().await {
+    while let Some(Chunk { bytes, sent, _counted }) = chunks.recv().await {
         let delay = faults.borrow().delay;
         sleep_until(sent + delay).await;
         if faults.wait_for(|faults| !faults.stalled).await.is_err() {
