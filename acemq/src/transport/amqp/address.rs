@@ -120,6 +120,12 @@ fn number<N: std::str::FromStr>(name: &str, value: &str) -> Result<N> {
 }
 
 fn decode(what: &str, text: &str) -> Result<String> {
+    let is_escape = |rest: &str| rest.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2;
+    if !text.split('%').skip(1).all(is_escape) {
+        return Err(invalid(&format!(
+            "its {what} has a % that two hexadecimal digits do not follow; write % as %25"
+        )));
+    }
     match percent_decode_str(text).decode_utf8() {
         Ok(decoded) => Ok(decoded.into_owned()),
         Err(_) => Err(invalid(&format!("its {what} is not UTF-8 once decoded"))),
@@ -202,6 +208,9 @@ mod tests {
             "amqp://ada:hush@broker:70000",
             "amqp://ada:hush@broker/a/b",
             "amqp://ada:hush%FF@broker",
+            "amqp://ada:hush%zz@broker",
+            "amqp://ada:hush@broker/%zz",
+            "amqp://ada:hush@broker/shop%2",
             "amqp://ada:hush@broker?heartbeat=soon",
             "amqp://ada:hush@broker?verify=verify_peer",
             "amqp://ada:hush@broker/#hush",
