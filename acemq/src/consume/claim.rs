@@ -3,10 +3,12 @@
 
 use std::{
     collections::HashSet,
+    panic::AssertUnwindSafe,
     sync::{Mutex, PoisonError},
     time::Duration,
 };
 
+use futures_util::FutureExt as _;
 use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
@@ -82,7 +84,7 @@ impl Idempotency {
         }
         let mut pause = FIRST_PAUSE;
         loop {
-            match in_time(self.store.try_claim(key)).await {
+            match answer(|| self.store.try_claim(key)).await {
                 Ok(claim) => return Some(claim),
                 Err(error) => {
                     tracing::warn!(key, %error, "the idempotency store is down; the message waits");
@@ -109,7 +111,7 @@ impl Idempotency {
             every.tick().await;
             loop {
                 every.tick().await;
-                match in_time(self.store.renew(lease)).await {
+                match answer(|| self.store.renew(lease)).await {
                     Ok(true) => {}
                     Ok(false) => {
                         tracing::warn!(
@@ -135,13 +137,13 @@ impl Idempotency {
     /// Records that the handler ran. While the store is down this is tried again, until `abort`:
     /// then `false`.
     pub(super) async fn confirm(&self, lease: &Lease, abort: &CancellationToken) -> bool {
-        let first = in_time(self.store.confirm(lease)).await;
-        let Err(error) = first else { return true };
-        // From here on the key is remembered, so that a redelivery does not run the handler again.
-        self.unconfirmed().insert(lease.key().to_owned());
-        let confirmed = self.confirm_again(lease, abort, error).await;
-        self.unconfirmed().remove(lease.key());
-        confirmed
+        // From here on a redelivery does not run the handler, also where the store is so slow
+        // that the lease runs out meanwhile.
+        let _unconfirmed = Unconfirmed::new(self, lease.key());
+        match answer(|| self.store.confirm(lease)).await {
+            Ok(()) => true,
+            Err(error) => self.confirm_again(lease, abort, error).await,
+        }
     }
 
     async fn confirm_again(
@@ -160,7 +162,7 @@ impl Idempotency {
                 () = abort.cancelled() => return false,
                 () = tokio::time::sleep(pause) => {}
             }
-            match in_time(self.store.confirm(lease)).await {
+            match answer(|| self.store.confirm(lease)).await {
                 Ok(()) => return true,
                 Err(again) => error = again,
             }
@@ -171,7 +173,7 @@ impl Idempotency {
     /// Gives a claim up, so that the next attempt does not meet it. A failure is logged: the lease
     /// runs out by itself.
     pub(super) async fn release(&self, lease: &Lease) {
-        let released: Result<()> = in_time(self.store.release(lease)).await;
+        let released: Result<()> = answer(|| self.store.release(lease)).await;
         if let Err(error) = released {
             tracing::warn!(
                 key = lease.key(), %error,
@@ -185,10 +187,33 @@ impl Idempotency {
     }
 }
 
-/// The store's answer, or an error if it does not come.
-async fn in_time<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
-    tokio::time::timeout(LONGEST_ANSWER, work).await.unwrap_or_else(|_| {
-        let text = format!("use an idempotency key: no answer within {LONGEST_ANSWER:?}");
-        Err(Error::new(ErrorKind::Store, text))
-    })
+/// A key is among the unconfirmed ones until this is dropped.
+struct Unconfirmed<'a>(&'a Idempotency, &'a str);
+
+impl<'a> Unconfirmed<'a> {
+    fn new(idempotency: &'a Idempotency, key: &'a str) -> Self {
+        idempotency.unconfirmed().insert(key.to_owned());
+        Self(idempotency, key)
+    }
+}
+
+impl Drop for Unconfirmed<'_> {
+    fn drop(&mut self) {
+        self.0.unconfirmed().remove(self.1);
+    }
+}
+
+/// The store's answer, or an error if it does not come. A store of the user's own that panics is
+/// a store that failed.
+async fn answer<T, F>(ask: impl FnOnce() -> F) -> Result<T>
+where
+    F: Future<Output = Result<T>>,
+{
+    let failed = |how: &str| Error::new(ErrorKind::Store, format!("use an idempotency key: {how}"));
+    let asked = AssertUnwindSafe(async { ask().await }).catch_unwind();
+    match tokio::time::timeout(LONGEST_ANSWER, asked).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(_)) => Err(failed("the store panicked")),
+        Err(_) => Err(failed(&format!("no answer within {LONGEST_ANSWER:?}"))),
+    }
 }

@@ -23,16 +23,35 @@ pub(crate) struct Spy {
     store: MemoryIdempotencyStore,
     calls: Arc<Mutex<Vec<(Call, String)>>>,
     failing: Arc<Mutex<Vec<Call>>>,
+    panicking: Arc<Mutex<Vec<Call>>>,
+    confirm_takes: Duration,
 }
 
 impl Spy {
     pub(crate) fn on(store: MemoryIdempotencyStore) -> Self {
-        Self { store, calls: Arc::default(), failing: Arc::default() }
+        Self {
+            store,
+            calls: Arc::default(),
+            failing: Arc::default(),
+            panicking: Arc::default(),
+            confirm_takes: Duration::ZERO,
+        }
+    }
+
+    /// How long a confirmation takes to be written.
+    pub(crate) fn confirm_takes(mut self, time: Duration) -> Self {
+        self.confirm_takes = time;
+        self
     }
 
     /// From now on these calls fail.
     pub(crate) fn fail(&self, calls: &[Call]) {
         *self.failing.lock().unwrap() = calls.to_vec();
+    }
+
+    /// From now on these calls panic.
+    pub(crate) fn panic(&self, calls: &[Call]) {
+        *self.panicking.lock().unwrap() = calls.to_vec();
     }
 
     /// Writes down that a handler ran.
@@ -64,6 +83,8 @@ impl Spy {
 
     fn note(&self, call: Call, key: &str) -> Result<()> {
         self.calls.lock().unwrap().push((call, key.to_owned()));
+        let panics = self.panicking.lock().unwrap().contains(&call);
+        assert!(!panics, "on purpose");
         if self.failing.lock().unwrap().contains(&call) {
             return Err(Error::new(ErrorKind::Store, "ask the store: it is down"));
         }
@@ -87,6 +108,7 @@ impl IdempotencyStore for Spy {
 
     async fn confirm(&self, lease: &Lease) -> Result<()> {
         self.note(Call::Confirm, lease.key())?;
+        tokio::time::sleep(self.confirm_takes).await;
         self.store.confirm(lease).await
     }
 
