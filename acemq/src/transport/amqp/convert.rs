@@ -5,7 +5,6 @@
 
 use bytes::Bytes;
 use lapin::{
-    BasicProperties,
     message::Delivery as LapinDelivery,
     types::{AMQPValue, DecimalValue, FieldArray, FieldTable, ShortString},
 };
@@ -89,42 +88,6 @@ fn from_amqp(value: &AMQPValue) -> HeaderValue {
         }
         AMQPValue::FieldTable(table) => HeaderValue::Table(headers(table)),
     }
-}
-
-pub(super) fn properties(ours: &Properties) -> Result<BasicProperties> {
-    let mut theirs = BasicProperties::default();
-    if !ours.headers.is_empty() {
-        theirs = theirs.with_headers(table(&ours.headers)?);
-    }
-    macro_rules! set {
-        ($($field:ident as $with:ident),*) => {$(
-            if let Some(value) = &ours.$field {
-                theirs = theirs.$with(short(value)?);
-            }
-        )*};
-    }
-    set!(
-        content_type as with_content_type,
-        content_encoding as with_content_encoding,
-        correlation_id as with_correlation_id,
-        reply_to as with_reply_to,
-        expiration as with_expiration,
-        message_id as with_message_id,
-        message_type as with_type,
-        user_id as with_user_id,
-        app_id as with_app_id,
-        cluster_id as with_cluster_id
-    );
-    if let Some(mode) = ours.delivery_mode {
-        theirs = theirs.with_delivery_mode(mode);
-    }
-    if let Some(priority) = ours.priority {
-        theirs = theirs.with_priority(priority);
-    }
-    if let Some(seconds) = ours.timestamp {
-        theirs = theirs.with_timestamp(seconds);
-    }
-    Ok(theirs)
 }
 
 pub(super) fn delivery(theirs: LapinDelivery) -> Delivery {

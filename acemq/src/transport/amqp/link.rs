@@ -3,7 +3,7 @@
 use std::{
     fmt,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU32, Ordering},
     },
     time::Duration,
@@ -13,13 +13,15 @@ use futures_util::StreamExt as _;
 use lapin::{Channel, Connection, ConnectionStatus, ErrorKind, Event};
 use tokio::{
     runtime::Handle,
-    sync::{mpsc, oneshot, watch},
+    sync::{oneshot, watch},
     time::timeout,
 };
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     consume, declare, error,
     publish::Publisher,
+    switch::Tap,
     wire::{CutOnDrop, Line},
 };
 use crate::{
@@ -38,7 +40,7 @@ pub(super) struct Core {
     pub(super) limits: Limits,
     pub(super) user: String,
     line: Line,
-    runtime: Handle,
+    pub(super) runtime: Handle,
     /// How many channels the broker has closed, each of which used up a number.
     spent: AtomicU32,
 }
@@ -181,15 +183,17 @@ impl Drop for Throwaway {
 /// A connection by lapin. Dropping it without [`Link::close`] cuts the connection.
 pub(super) struct AmqpLink {
     core: Arc<Core>,
-    publisher: Option<Publisher>,
+    publisher: Option<Arc<Publisher>>,
     wire: CutOnDrop,
+    /// The task between lapin and the socket, where there is one. Dropping it closes the socket.
+    switch: Mutex<Option<AbortOnDropHandle<()>>>,
 }
 
 impl AmqpLink {
     pub(super) fn start(
         connection: Connection,
-        channel: Option<Channel>,
         wire: CutOnDrop,
+        switch: Option<AbortOnDropHandle<()>>,
         limits: Limits,
         user: &str,
         step: Duration,
@@ -212,8 +216,22 @@ impl AmqpLink {
             spent: AtomicU32::new(0),
         });
         tokio::spawn(watch_events(events, status, core.state.clone(), wire.0.clone()));
-        let publisher = channel.map(|channel| Publisher::start(Arc::clone(&core), channel));
-        Self { core, publisher, wire }
+        Self { core, publisher: None, wire, switch: Mutex::new(switch) }
+    }
+
+    /// Opens the publishing channel, within the dial's bound.
+    pub(super) async fn publish_over(&mut self, tap: &Tap) -> Result<()> {
+        let action = "open the publishing channel";
+        let channel = self.core.open_channel(action).await?;
+        let waker = Arc::clone(&tap.waker);
+        let (publisher, ready) = Publisher::start(&self.core, channel, waker);
+        self.publisher = Some(Arc::clone(&publisher));
+        let _ = tap.publisher.set(publisher);
+        tap.waker.wake();
+        match ready.await {
+            Ok(()) => Ok(()),
+            Err(_) => Err(error::lost(action, &self.core.ended().await)),
+        }
     }
 
     fn end(&self, reason: &str) {
@@ -294,15 +312,13 @@ impl Link for AmqpLink {
     }
 
     fn publish(&self, publish: Publish) {
-        let refused = match &self.publisher {
-            Some(publisher) => match publisher.send(publish) {
-                Ok(()) => return,
-                Err(mpsc::error::SendError(publish)) => publish,
-            },
-            None => publish,
-        };
-        let reason = self.core.end().unwrap_or_else(|| "the link does not publish".to_owned());
-        refused.answer.complete(Err(PublishFailure::Lost { written: false, reason }));
+        match &self.publisher {
+            Some(publisher) => publisher.publish(publish),
+            None => {
+                let reason = "the link does not publish".to_owned();
+                publish.answer.complete(Err(PublishFailure::Lost { written: false, reason }));
+            }
+        }
     }
 
     fn subscribe(
@@ -359,6 +375,10 @@ impl Link for AmqpLink {
             self.wire.0.cut();
             // lapin's thread sees the cut at once; the bound is for a machine that stands still.
             let _ = timeout(self.core.step, self.wire.0.gone()).await;
+            let switch = self.switch.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(switch) = switch {
+                let _ = timeout(self.core.step, switch).await;
+            }
         })
     }
 }

@@ -21,14 +21,10 @@ use std::{
 
 use async_rs::{Runtime, Tokio, traits::Reactor, util::RuntimeParts};
 use futures_util::{
-    Stream,
     io::{AsyncRead, AsyncWrite},
     task::AtomicWaker,
 };
-use lapin::{
-    AsyncTcpStream,
-    types::{AMQPValue, FieldTable, parsing::parse_field_table},
-};
+use lapin::types::{AMQPValue, FieldTable, parsing::parse_field_table};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -36,7 +32,12 @@ use super::{
     nesting::Incoming,
 };
 
-type Socket = AsyncTcpStream<<Tokio as Reactor>::TcpStream>;
+/// A socket, plain or with TLS, or a pipe to one.
+pub(super) type Socket = Box<dyn Stream>;
+
+pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 /// The runtime that lapin is given: tokio, with [`Wire`]s for sockets.
 pub(super) type Kit = RuntimeParts<Tokio, Wires>;
@@ -94,7 +95,7 @@ impl Drop for CutOnDrop {
     }
 }
 
-/// A socket, plain or with TLS, that can be cut from outside.
+/// A stream that can be cut from outside.
 pub(super) struct Wire {
     socket: Socket,
     line: Line,
@@ -258,7 +259,10 @@ impl Reactor for Wires {
         self.0.sleep(duration)
     }
 
-    fn interval(&self, period: Duration) -> impl Stream<Item = Instant> + Send + 'static {
+    fn interval(
+        &self,
+        period: Duration,
+    ) -> impl futures_util::Stream<Item = Instant> + Send + 'static {
         self.0.interval(period)
     }
 
@@ -267,6 +271,6 @@ impl Reactor for Wires {
         address: SocketAddr,
     ) -> impl Future<Output = io::Result<Wire>> + Send + 'static {
         let connect = self.0.tcp_connect_addr(address);
-        async move { Ok(Wire::new(AsyncTcpStream::Plain(connect.await?), Line::default())) }
+        async move { Ok(Wire::new(Box::new(connect.await?), Line::default())) }
     }
 }
