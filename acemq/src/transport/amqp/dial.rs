@@ -16,8 +16,8 @@ use super::{
     error,
     limits::limits,
     link::AmqpLink,
-    switch::{self, BUFFER, Tap},
-    wire::{CutOnDrop, Kit, Line, Socket, Wire, kit},
+    switch::{self, BUFFER, Socket, Tap},
+    wire::{CutOnDrop, Kit, Line, Wire, kit},
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -41,15 +41,9 @@ async fn connect(address: &Address, options: DialOptions) -> Result<AmqpLink> {
     let line = Line::default();
     let guard = CutOnDrop(line.clone());
     let tap = Arc::new(Tap::default());
-    let (stream, switch) = match options.publishes {
-        true => {
-            let (ours, lapins) = tokio::io::duplex(BUFFER);
-            let switch = tokio::spawn(switch::run(socket, ours, Arc::clone(&tap)));
-            (Box::new(lapins.compat()) as Socket, Some(AbortOnDropHandle::new(switch)))
-        }
-        false => (socket, None),
-    };
-    let wire = Mutex::new(Some(Wire::new(stream, line.clone())));
+    let (ours, lapins) = tokio::io::duplex(BUFFER);
+    let switch = AbortOnDropHandle::new(tokio::spawn(switch::run(socket, ours, Arc::clone(&tap))));
+    let wire = Mutex::new(Some(Wire::new(lapins.compat(), line.clone())));
     let log_in = Connection::connector(
         uri.clone(),
         kit(),
@@ -65,9 +59,9 @@ async fn connect(address: &Address, options: DialOptions) -> Result<AmqpLink> {
     let frame_max = connection.configuration().frame_max();
     let limits = limits(line.version(), frame_max, options.body_max);
     let step = options.step_timeout;
-    let mut link = AmqpLink::start(connection, guard, switch, limits, address.user(), step);
+    let mut link = AmqpLink::start(connection, guard, (tap, switch), limits, address.user(), step);
     if options.publishes {
-        link.publish_over(&tap).await?;
+        link.open_publisher().await?;
     }
     Ok(link)
 }
@@ -83,10 +77,10 @@ async fn socket(address: &Address, peer: &str) -> Result<Socket> {
     })?;
     let socket = AsyncTcpStream::Plain(socket);
     match address.uri.scheme {
-        AMQPScheme::AMQP => Ok(Box::new(socket)),
+        AMQPScheme::AMQP => Ok(socket),
         AMQPScheme::AMQPS => {
             let agreed = socket.into_tls(&authority.host, TLSConfig::default()).await;
-            Ok(Box::new(agreed.map_err(|error| error::of_tls(peer, error))?))
+            agreed.map_err(|error| error::of_tls(peer, error))
         }
     }
 }

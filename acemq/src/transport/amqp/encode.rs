@@ -1,10 +1,10 @@
-//! A message as frames (AMQP 0-9-1, 2.3.5 and 4.2).
+//! What we say on a channel of ours, as frames (AMQP 0-9-1, 2.3.5 and 4.2).
 
 use bytes::{BufMut as _, BytesMut};
 
 use crate::{
     envelope::{HeaderValue, Headers},
-    transport::{Outgoing, Properties},
+    transport::{Outgoing, Properties, Subscription},
 };
 
 const METHOD: u8 = 1;
@@ -46,8 +46,69 @@ pub(super) fn channel_close_ok(out: &mut BytesMut, channel: u16) {
     method(out, channel, (CHANNEL, 41), |_| {});
 }
 
+pub(super) fn channel_close(out: &mut BytesMut, channel: u16) {
+    method(out, channel, (CHANNEL, 40), |out| {
+        out.put_u16(200);
+        short(out, "OK");
+        // No method is to blame.
+        out.put_u32(0);
+    });
+}
+
+pub(super) fn basic_qos(out: &mut BytesMut, channel: u16, prefetch: u16) {
+    method(out, channel, (BASIC, 10), |out| {
+        out.put_u32(0);
+        out.put_u16(prefetch);
+        // For each consumer on its own.
+        out.put_u8(0);
+    });
+}
+
+pub(super) fn basic_consume(
+    out: &mut BytesMut,
+    channel: u16,
+    consumer_tag: &str,
+    subscription: &Subscription,
+) {
+    const EXCLUSIVE: u8 = 1 << 2;
+    method(out, channel, (BASIC, 20), |out| {
+        out.put_u16(0);
+        short(out, &subscription.queue);
+        short(out, consumer_tag);
+        out.put_u8(if subscription.exclusive { EXCLUSIVE } else { 0 });
+        table(out, &subscription.arguments);
+    });
+}
+
+pub(super) fn basic_cancel(out: &mut BytesMut, channel: u16, consumer_tag: &str) {
+    method(out, channel, (BASIC, 30), |out| {
+        short(out, consumer_tag);
+        out.put_u8(0);
+    });
+}
+
+pub(super) fn basic_ack(out: &mut BytesMut, channel: u16, tag: u64) {
+    method(out, channel, (BASIC, 80), |out| {
+        out.put_u64(tag);
+        out.put_u8(0);
+    });
+}
+
+pub(super) fn basic_nack(out: &mut BytesMut, channel: u16, tag: u64, requeue: bool) {
+    const REQUEUE: u8 = 1 << 1;
+    method(out, channel, (BASIC, 120), |out| {
+        out.put_u64(tag);
+        out.put_u8(if requeue { REQUEUE } else { 0 });
+    });
+}
+
 pub(super) fn confirm_select(out: &mut BytesMut, channel: u16) {
     method(out, channel, (CONFIRM, 10), |out| out.put_u8(0));
+}
+
+/// Whether this frame is a `channel.close`.
+pub(super) fn is_channel_close(frame: &[u8]) -> bool {
+    frame.first() == Some(&METHOD) && frame.get(7..11) == Some(&[0, CHANNEL as u8, 0, 40])
 }
 
 fn method(

@@ -143,11 +143,10 @@ impl Core {
     /// Closes a channel that is no longer wanted, in the background. Left to itself lapin would
     /// close it as well, but where that meets the broker's own closing, it gives up the whole
     /// connection.
-    pub(super) fn discard(&self, channel: Channel, keep: impl Send + 'static) {
+    fn discard(&self, channel: Channel) {
         let bound = self.step;
         self.runtime.spawn(async move {
             let _ = timeout(bound, channel.close(200, "OK".into())).await;
-            drop(keep);
         });
     }
 }
@@ -156,26 +155,19 @@ impl Core {
 pub(super) struct Throwaway {
     pub(super) channel: Channel,
     core: Arc<Core>,
-    keep: bool,
 }
 
 impl Throwaway {
     pub(super) async fn open(core: &Arc<Core>, action: &str) -> Result<Self> {
         let channel = core.open_channel(action).await?;
-        Ok(Self { channel, core: Arc::clone(core), keep: false })
-    }
-
-    /// The channel, which somebody else closes from now on.
-    pub(super) fn keep(mut self) -> Channel {
-        self.keep = true;
-        self.channel.clone()
+        Ok(Self { channel, core: Arc::clone(core) })
     }
 }
 
 impl Drop for Throwaway {
     fn drop(&mut self) {
-        if !self.keep && self.channel.status().connected() {
-            self.core.discard(self.channel.clone(), ());
+        if self.channel.status().connected() {
+            self.core.discard(self.channel.clone());
         }
     }
 }
@@ -185,7 +177,8 @@ pub(super) struct AmqpLink {
     core: Arc<Core>,
     publisher: Option<Arc<Publisher>>,
     wire: CutOnDrop,
-    /// The task between lapin and the socket, where there is one. Dropping it closes the socket.
+    tap: Arc<Tap>,
+    /// The task between the socket, lapin and our own channels. Dropping it closes the socket.
     switch: Mutex<Option<AbortOnDropHandle<()>>>,
 }
 
@@ -193,7 +186,7 @@ impl AmqpLink {
     pub(super) fn start(
         connection: Connection,
         wire: CutOnDrop,
-        switch: Option<AbortOnDropHandle<()>>,
+        (tap, switch): (Arc<Tap>, AbortOnDropHandle<()>),
         limits: Limits,
         user: &str,
         step: Duration,
@@ -216,18 +209,17 @@ impl AmqpLink {
             spent: AtomicU32::new(0),
         });
         tokio::spawn(watch_events(events, status, core.state.clone(), wire.0.clone()));
-        Self { core, publisher: None, wire, switch: Mutex::new(switch) }
+        let (ending, its_tap) = (Arc::clone(&core), Arc::clone(&tap));
+        tokio::spawn(async move { its_tap.end(&ending.ended().await) });
+        Self { core, publisher: None, wire, tap, switch: Mutex::new(Some(switch)) }
     }
 
     /// Opens the publishing channel, within the dial's bound.
-    pub(super) async fn publish_over(&mut self, tap: &Tap) -> Result<()> {
+    pub(super) async fn open_publisher(&mut self) -> Result<()> {
         let action = "open the publishing channel";
         let channel = self.core.open_channel(action).await?;
-        let waker = Arc::clone(&tap.waker);
-        let (publisher, ready) = Publisher::start(&self.core, channel, waker);
-        self.publisher = Some(Arc::clone(&publisher));
-        let _ = tap.publisher.set(publisher);
-        tap.waker.wake();
+        let (publisher, ready) = Publisher::start(&self.core, channel, &self.tap);
+        self.publisher = Some(publisher);
         match ready.await {
             Ok(()) => Ok(()),
             Err(_) => Err(error::lost(action, &self.core.ended().await)),
@@ -325,7 +317,7 @@ impl Link for AmqpLink {
         &self,
         subscription: Subscription,
     ) -> BoxFuture<'_, Result<Box<dyn ConsumeChannel>>> {
-        Box::pin(consume::subscribe(&self.core, subscription))
+        Box::pin(consume::subscribe(&self.core, &self.tap, subscription))
     }
 
     fn declare_exchange<'a>(&'a self, exchange: &'a ExchangeSpec) -> BoxFuture<'a, Result<()>> {

@@ -17,21 +17,22 @@ use std::{
 };
 
 use bytes::BytesMut;
-use futures_util::task::AtomicWaker;
 use lapin::Channel;
 use tokio::{sync::oneshot, time::timeout};
 
 use super::{
-    declare, encode, error,
+    declare,
+    decode::{self, Method, Payload},
+    encode, error,
     exchanges::{Exchanges, Route, lose},
     limits,
     link::Core,
-    methods::{self, Said},
+    switch::{NOT_AMQP, OwnChannel, Tap},
     window::{Settled, Window},
 };
 use crate::{
     error::{ErrorKind, Result},
-    transport::{LinkState, Publish, PublishFailure},
+    transport::{LinkState, Properties, Publish, PublishFailure},
 };
 
 /// `NOT_FOUND`: the exchange of some message.
@@ -45,8 +46,7 @@ pub(super) struct Publisher {
     /// As long as this lives lapin uses the number for nothing else.
     _reserved: Channel,
     state: Mutex<State>,
-    /// Wakes the switch when there is something to write.
-    waker: Arc<AtomicWaker>,
+    tap: Arc<Tap>,
 }
 
 #[derive(Debug)]
@@ -68,6 +68,8 @@ struct State {
     /// A return whose properties have not come yet.
     returned: Option<Return>,
     ready: Option<oneshot::Sender<()>>,
+    /// Whether the switch has been told that there is something to write.
+    announced: bool,
 }
 
 #[derive(Debug)]
@@ -100,19 +102,16 @@ impl Publisher {
     pub(super) fn start(
         core: &Arc<Core>,
         channel: Channel,
-        waker: Arc<AtomicWaker>,
+        tap: &Arc<Tap>,
     ) -> (Arc<Self>, oneshot::Receiver<()>) {
         let (ready, is_ready) = oneshot::channel();
-        let number = channel.id();
-        let mut out = BytesMut::new();
-        encode::confirm_select(&mut out, number);
         let publisher = Arc::new(Self {
             core: Arc::clone(core),
-            number,
+            number: channel.id(),
             _reserved: channel,
             state: Mutex::new(State {
                 phase: Phase::Opening(1),
-                out,
+                out: BytesMut::new(),
                 window: Window::default(),
                 waiting: VecDeque::new(),
                 suspects: VecDeque::new(),
@@ -122,19 +121,13 @@ impl Publisher {
                 exchanges: Exchanges::default(),
                 returned: None,
                 ready: Some(ready),
+                announced: false,
             }),
-            waker,
+            tap: Arc::clone(tap),
         });
-        let ending = Arc::clone(&publisher);
-        tokio::spawn(async move {
-            let reason = ending.core.ended().await;
-            ending.end(&reason);
-        });
+        tap.connect(publisher.number, Arc::clone(&publisher) as Arc<dyn OwnChannel>);
+        publisher.act(|state, _| encode::confirm_select(&mut state.out, publisher.number));
         (publisher, is_ready)
-    }
-
-    pub(super) fn number(&self) -> u16 {
-        self.number
     }
 
     /// Hands a message over.
@@ -147,21 +140,6 @@ impl Publisher {
         }
     }
 
-    /// Moves what is to be written into `out`, which is empty.
-    pub(super) fn take_outgoing(&self, out: &mut BytesMut) {
-        let mut state = self.lock();
-        std::mem::swap(&mut state.out, out);
-        state.window.written();
-    }
-
-    /// Takes a frame that came for this channel.
-    pub(super) fn incoming(self: &Arc<Self>, kind: u8, payload: &[u8]) {
-        let Some(said) = methods::read(kind, payload) else {
-            return self.core.give_up("the broker sent something that is not AMQP 0-9-1");
-        };
-        self.act(|state, effects| state.hear(said, self, effects));
-    }
-
     fn decided(self: &Arc<Self>, exchange: String, answer: Result<bool>) {
         self.act(|state, effects| {
             for publish in state.exchanges.decide(exchange, answer, &mut effects.settled) {
@@ -170,28 +148,17 @@ impl Publisher {
         });
     }
 
-    /// The link has ended: nobody may be left waiting.
-    fn end(self: &Arc<Self>, reason: &str) {
-        self.act(|state, effects| {
-            state.phase = Phase::Ended(reason.to_owned());
-            state.out.clear();
-            state.ready = None;
-            let left = state.window.take().into_iter();
-            let left = left.chain(state.suspects.drain(..)).chain(state.waiting.drain(..));
-            let left = left.chain(state.exchanges.take_held());
-            effects.settled.extend(left.map(|publish| lose(publish, reason)));
-        });
-    }
-
     fn act(self: &Arc<Self>, act: impl FnOnce(&mut State, &mut Effects)) {
         let mut effects = Effects::default();
-        let to_write = {
+        let announce = {
             let mut state = self.lock();
             act(&mut state, &mut effects);
-            !state.out.is_empty()
+            let announce = !state.announced && !state.out.is_empty();
+            state.announced |= announce;
+            announce
         };
-        if to_write {
-            self.waker.wake();
+        if announce {
+            self.tap.announce(self.number);
         }
         for (answer, verdict) in effects.settled {
             answer.complete(verdict);
@@ -268,9 +235,9 @@ impl State {
         self.window.push(publish);
     }
 
-    fn hear(&mut self, said: Said<'_>, publisher: &Publisher, effects: &mut Effects) {
-        match said {
-            Said::SelectOk => {
+    fn hear(&mut self, method: Method<'_>, publisher: &Publisher, effects: &mut Effects) {
+        match method {
+            Method::SelectOk => {
                 if let Phase::Opening(times) = self.phase {
                     self.phase = Phase::Open(times);
                 }
@@ -279,24 +246,29 @@ impl State {
                 }
                 self.go_on(publisher, effects);
             }
-            Said::Ack { tag, multiple } => self.settle((tag, multiple), true, publisher, effects),
-            Said::Nack { tag, multiple } => self.settle((tag, multiple), false, publisher, effects),
-            Said::Return { code, reason, exchange, routing_key } => {
+            Method::Ack { tag, multiple } => self.settle((tag, multiple), true, publisher, effects),
+            Method::Nack { tag, multiple } => {
+                self.settle((tag, multiple), false, publisher, effects);
+            }
+            Method::Return { code, reason, exchange, routing_key } => {
                 self.returned = Some(Return {
                     code,
-                    reason: reason.to_owned(),
-                    exchange: exchange.to_owned(),
-                    routing_key: routing_key.to_owned(),
+                    reason: reason.into_owned(),
+                    exchange: exchange.into_owned(),
+                    routing_key: routing_key.into_owned(),
                 });
             }
-            Said::Returned { message_id } => {
-                if let Some(Return { code, reason, exchange, routing_key }) = self.returned.take() {
-                    let failure = PublishFailure::Unroutable { code, reason };
-                    self.window.returned((message_id, &exchange, &routing_key), failure);
-                }
-            }
-            Said::Close { code, text } => self.closed(code, text, publisher, effects),
-            Said::OpenOk | Said::Other => {}
+            Method::Close { code, text } => self.closed(code, &text, publisher, effects),
+            _ => {}
+        }
+    }
+
+    /// The properties of a returned message have come.
+    fn take_return(&mut self, properties: &Properties) {
+        if let Some(Return { code, reason, exchange, routing_key }) = self.returned.take() {
+            let id = properties.message_id.as_deref().unwrap_or("");
+            let failure = PublishFailure::Unroutable { code, reason };
+            self.window.returned((id, &exchange, &routing_key), failure);
         }
     }
 
@@ -354,6 +326,38 @@ impl State {
         } else {
             self.suspects = unanswered.into();
         }
+    }
+}
+
+impl OwnChannel for Publisher {
+    fn take_outgoing(&self, out: &mut BytesMut) {
+        let mut state = self.lock();
+        state.announced = false;
+        state.window.written();
+        out.unsplit(state.out.split());
+    }
+
+    fn incoming(self: Arc<Self>, kind: u8, payload: &[u8]) {
+        match decode::read(kind, payload) {
+            Some(Payload::Method(method)) => {
+                self.act(|state, effects| state.hear(method, &self, effects));
+            }
+            Some(Payload::Content { properties, .. }) => self.lock().take_return(&properties),
+            Some(Payload::Body(_)) => {}
+            None => self.core.give_up(NOT_AMQP),
+        }
+    }
+
+    fn end(self: Arc<Self>, reason: &str) {
+        self.act(|state, effects| {
+            state.phase = Phase::Ended(reason.to_owned());
+            state.out.clear();
+            state.ready = None;
+            let left = state.window.take().into_iter();
+            let left = left.chain(state.suspects.drain(..)).chain(state.waiting.drain(..));
+            let left = left.chain(state.exchanges.take_held());
+            effects.settled.extend(left.map(|publish| lose(publish, reason)));
+        });
     }
 }
 

@@ -1,11 +1,10 @@
-//! The socket under lapin, kept within our reach.
+//! lapin's end of the pipe to the switch, kept within our reach.
 //!
 //! lapin moves its stream to a thread of its own, whose handshake waits without a bound and whose
 //! end nobody hears of. A [`Wire`] wraps that stream: [`Line::cut`] ends it from outside, at any
 //! time, so that the thread ends; [`Line::gone`] completes when the thread has dropped it. On its
-//! way in it reads the broker's version, which lapin keeps to itself, and spares lapin headers that are
-//! nested too deeply (`nesting`); on the way out it keeps lapin from writing to closed channels
-//! (`frames`).
+//! way in it reads the broker's version, which lapin keeps to itself; on the way out it keeps lapin
+//! from writing to closed channels (`frames`).
 
 use std::{
     io,
@@ -25,19 +24,12 @@ use futures_util::{
     task::AtomicWaker,
 };
 use lapin::types::{AMQPValue, FieldTable, parsing::parse_field_table};
-use tokio_util::sync::CancellationToken;
+use tokio::io::DuplexStream;
+use tokio_util::{compat::Compat, sync::CancellationToken};
 
-use super::{
-    frames::{Next, Outgoing},
-    nesting::Incoming,
-};
+use super::frames::{Next, Outgoing};
 
-/// A socket, plain or with TLS, or a pipe to one.
-pub(super) type Socket = Box<dyn Stream>;
-
-pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+type Pipe = Compat<DuplexStream>;
 
 /// The runtime that lapin is given: tokio, with [`Wire`]s for sockets.
 pub(super) type Kit = RuntimeParts<Tokio, Wires>;
@@ -67,7 +59,7 @@ impl Line {
         self.0.writer.wake();
     }
 
-    /// Completes when the stream has been dropped, and with it the socket.
+    /// Completes when the stream has been dropped.
     pub(super) async fn gone(&self) {
         self.0.gone.cancelled().await;
     }
@@ -97,22 +89,15 @@ impl Drop for CutOnDrop {
 
 /// A stream that can be cut from outside.
 pub(super) struct Wire {
-    socket: Socket,
+    pipe: Pipe,
     line: Line,
     greeting: Option<Greeting>,
     outgoing: Outgoing,
-    incoming: Incoming,
 }
 
 impl Wire {
-    pub(super) fn new(socket: Socket, line: Line) -> Self {
-        Self {
-            socket,
-            line,
-            greeting: Some(Greeting::default()),
-            outgoing: Outgoing::default(),
-            incoming: Incoming::default(),
-        }
+    pub(super) fn new(pipe: Pipe, line: Line) -> Self {
+        Self { pipe, line, greeting: Some(Greeting::default()), outgoing: Outgoing::default() }
     }
 }
 
@@ -130,8 +115,8 @@ impl Wire {
         wire.line.check()?;
         let (length, dropped) = match wire.outgoing.next(bytes, ahead) {
             Next::Write(length) => {
-                let socket = Pin::new(&mut wire.socket);
-                (ready!(socket.poll_write(context, &bytes[..length]))?, false)
+                let pipe = Pin::new(&mut wire.pipe);
+                (ready!(pipe.poll_write(context, &bytes[..length]))?, false)
             }
             Next::Drop(length) => (length, true),
         };
@@ -156,10 +141,7 @@ impl AsyncRead for Wire {
         // Registered before the check, so that a cut in between is not missed.
         wire.line.0.reader.register(context.waker());
         wire.line.check()?;
-        let read = Pin::new(&mut wire.socket).poll_read(context, buffer);
-        if let Poll::Ready(Ok(length)) = read {
-            wire.incoming.pass(&mut buffer[..length]);
-        }
+        let read = Pin::new(&mut wire.pipe).poll_read(context, buffer);
         if let Some(greeting) = &mut wire.greeting
             && let Poll::Ready(Ok(length)) = read
             && greeting.feed(&buffer[..length])
@@ -195,13 +177,13 @@ impl AsyncWrite for Wire {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.line.check()?;
-        Pin::new(&mut self.socket).poll_flush(context)
+        Pin::new(&mut self.pipe).poll_flush(context)
     }
 
     fn poll_close(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.line.0.writer.register(context.waker());
         self.line.check()?;
-        Pin::new(&mut self.socket).poll_close(context)
+        Pin::new(&mut self.pipe).poll_close(context)
     }
 }
 
@@ -268,9 +250,8 @@ impl Reactor for Wires {
 
     fn tcp_connect_addr(
         &self,
-        address: SocketAddr,
+        _address: SocketAddr,
     ) -> impl Future<Output = io::Result<Wire>> + Send + 'static {
-        let connect = self.0.tcp_connect_addr(address);
-        async move { Ok(Wire::new(Box::new(connect.await?), Line::default())) }
+        std::future::ready(Err(io::ErrorKind::Unsupported.into()))
     }
 }
