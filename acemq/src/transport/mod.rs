@@ -164,6 +164,7 @@ pub(crate) struct Publish {
     pub(crate) answer: PublishAnswer,
     /// Whether the broker may have the message already, from a channel that has ended. The
     /// link's own: whoever hands a message over says `false`.
+    #[cfg_attr(not(feature = "amqp"), expect(dead_code, reason = "memory writes at once"))]
     pub(crate) written: bool,
 }
 

@@ -53,6 +53,7 @@ pub(super) enum Method<'a> {
 
 /// What a frame holds.
 #[derive(Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "read and taken apart at once: no box for each")]
 pub(super) enum Payload<'a> {
     Method(Method<'a>),
     Content { size: u64, properties: Properties },
