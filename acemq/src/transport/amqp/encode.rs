@@ -106,9 +106,28 @@ pub(super) fn confirm_select(out: &mut BytesMut, channel: u16) {
     method(out, channel, (CONFIRM, 10), |out| out.put_u8(0));
 }
 
-/// Whether this frame is a `channel.close`.
-pub(super) fn is_channel_close(frame: &[u8]) -> bool {
-    frame.first() == Some(&METHOD) && frame.get(7..11) == Some(&[0, CHANNEL as u8, 0, 40])
+/// A method about a channel itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ChannelMethod {
+    Open,
+    Close,
+    CloseOk,
+}
+
+impl ChannelMethod {
+    /// What a frame holds, if it is one of these.
+    pub(super) fn of(frame: &[u8]) -> Option<Self> {
+        const CLASS: [u8; 2] = CHANNEL.to_be_bytes();
+        match (frame.first()?, frame.get(7..11)?) {
+            (&METHOD, [high, low, 0, method]) if [*high, *low] == CLASS => match method {
+                10 => Some(Self::Open),
+                40 => Some(Self::Close),
+                41 => Some(Self::CloseOk),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
 }
 
 fn method(

@@ -15,7 +15,6 @@ mod dial;
 mod encode;
 mod error;
 mod exchanges;
-mod frames;
 mod limits;
 mod link;
 mod publish;

@@ -8,7 +8,7 @@
 //! frames' ends only.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     fmt, io,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -25,7 +25,7 @@ use futures_util::{
 use lapin::AsyncTcpStream;
 use tokio::io::{AsyncRead as _, AsyncWrite as _, DuplexStream, ReadBuf};
 
-use super::encode;
+use super::encode::{self, ChannelMethod};
 
 /// What the pipe to lapin holds, and how much of either direction waits here at most.
 pub(super) const BUFFER: usize = 256 * 1024;
@@ -184,6 +184,7 @@ pub(super) async fn run(socket: Socket, lapin: DuplexStream, tap: Arc<Tap>) {
         from_lapin: BytesMut::new(),
         greeted: false,
         lapin_ended: false,
+        closed: HashSet::new(),
         to_socket: BytesMut::new(),
         flushed: true,
         read: vec![0; READ],
@@ -204,6 +205,8 @@ struct Switch {
     from_lapin: BytesMut,
     greeted: bool,
     lapin_ended: bool,
+    /// Channels of lapin's that are closed at the broker.
+    closed: HashSet<u16>,
     /// Whole frames.
     to_socket: BytesMut,
     flushed: bool,
@@ -248,19 +251,35 @@ impl Switch {
         self.from_lapin.extend_from_slice(buffer.filled());
         while let Some(length) = self.frame_from_lapin() {
             let frame = self.from_lapin.split_to(length);
-            if let Some(number) = channel_of(&frame)
-                && let Owner::Ours(_) = self.tap.owner(number)
-            {
-                // The broker hears nothing of it: for it the channel is ours, or closed already.
-                if encode::is_channel_close(&frame) {
-                    self.tap.release(number);
-                    encode::channel_close_ok(&mut self.answers, number);
-                }
-            } else {
+            if self.goes_on(&frame) {
                 self.to_socket.unsplit(frame);
             }
         }
         Ok(true)
+    }
+
+    /// Whether the broker is to see a frame of lapin's.
+    fn goes_on(&mut self, frame: &[u8]) -> bool {
+        let Some(number) = channel_of(frame) else { return true };
+        let method = ChannelMethod::of(frame);
+        if let Owner::Ours(_) = self.tap.owner(number) {
+            // For the broker the channel is ours, or closed already.
+            if method == Some(ChannelMethod::Close) {
+                self.tap.release(number);
+                encode::channel_close_ok(&mut self.answers, number);
+            }
+            return false;
+        }
+        // lapin confirms the closing of a channel ahead of what it has queued for it, and writes
+        // that then; for which the broker would end the connection ("expected 'channel.open'").
+        if method == Some(ChannelMethod::Open) {
+            self.closed.remove(&number);
+        }
+        let goes_on = !self.closed.contains(&number);
+        if method == Some(ChannelMethod::CloseOk) {
+            self.closed.insert(number);
+        }
+        goes_on
     }
 
     /// The length of the next thing that lapin has written, if it is whole.
@@ -431,5 +450,94 @@ impl Incoming {
         if self.rest == 0 {
             lapin.extend_from_slice(&self.head.bytes[..self.head.length]);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A channel that keeps what it is given.
+    #[derive(Default)]
+    struct Kept(Mutex<Vec<(u8, Vec<u8>)>>);
+
+    impl OwnChannel for Kept {
+        fn take_outgoing(&self, _: &mut BytesMut) {}
+
+        fn incoming(self: Arc<Self>, kind: u8, payload: &[u8]) {
+            self.0.lock().unwrap().push((kind, payload.to_vec()));
+        }
+
+        fn end(self: Arc<Self>, _: &str) {}
+    }
+
+    fn frame(kind: u8, channel: u16, payload: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+        [&[kind], &channel.to_be_bytes()[..], &length, payload, &[0xCE]].concat()
+    }
+
+    proptest! {
+        #[test]
+        fn every_frame_comes_to_its_owner_however_the_stream_is_cut(
+            frames in prop::collection::vec(
+                (1_u8..4, 0_u16..4, prop::collection::vec(any::<u8>(), 0..40)), 0..20),
+            piece in 1_usize..50,
+        ) {
+            let (tap, ours) = (Tap::default(), Arc::new(Kept::default()));
+            tap.connect(2, Arc::clone(&ours) as Arc<dyn OwnChannel>);
+            let bytes: Vec<u8> = frames
+                .iter()
+                .flat_map(|(kind, channel, payload)| frame(*kind, *channel, payload))
+                .collect();
+            let (mut incoming, mut lapin) = (Incoming::default(), BytesMut::new());
+            for piece in bytes.chunks(piece) {
+                incoming.pass(piece, &tap, &mut lapin);
+            }
+            let others: Vec<u8> = frames
+                .iter()
+                .filter(|(_, channel, _)| *channel != 2)
+                .flat_map(|(kind, channel, payload)| frame(*kind, *channel, payload))
+                .collect();
+            prop_assert_eq!(&lapin[..], &others[..]);
+            let expected: Vec<_> = frames
+                .into_iter()
+                .filter(|(_, channel, _)| *channel == 2)
+                .map(|(kind, _, payload)| (kind, payload))
+                .collect();
+            prop_assert_eq!(&*ours.0.lock().unwrap(), &expected);
+            prop_assert!(incoming.is_between_frames_of_lapin());
+        }
+    }
+
+    #[test]
+    fn frames_of_a_channel_that_has_ended_go_nowhere_until_lapin_gives_the_number_up() {
+        let (tap, ours) = (Tap::default(), Arc::new(Kept::default()));
+        tap.connect(2, Arc::clone(&ours) as Arc<dyn OwnChannel>);
+        tap.disconnect(2);
+        let late = frame(3, 2, b"late");
+        let (mut incoming, mut lapin) = (Incoming::default(), BytesMut::new());
+        incoming.pass(&late, &tap, &mut lapin);
+        assert!(lapin.is_empty());
+        assert!(ours.0.lock().unwrap().is_empty());
+
+        tap.release(2);
+        incoming.pass(&late, &tap, &mut lapin);
+        assert_eq!(lapin, late);
+    }
+
+    #[test]
+    fn what_is_no_frame_comes_through_whole() {
+        let (mut incoming, mut lapin) = (Incoming::default(), BytesMut::new());
+        for piece in [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], b"", b"short"] {
+            incoming.pass(piece, &Tap::default(), &mut lapin);
+        }
+        assert!(lapin.starts_with(b"HTTP/1.1 400 Bad Request"));
+
+        let (mut incoming, mut lapin) = (Incoming::default(), BytesMut::new());
+        incoming.pass(b"no", &Tap::default(), &mut lapin);
+        incoming.give_up(&mut lapin);
+        assert_eq!(&lapin[..], b"no");
     }
 }

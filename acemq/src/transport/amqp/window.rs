@@ -122,3 +122,100 @@ impl Entry {
         Some((self.publish?.answer, verdict))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use crate::{envelope::Headers, transport::Outgoing};
+
+    type Verdicts = Vec<oneshot::Receiver<Result<(), PublishFailure>>>;
+
+    /// A window of messages with these ids, and where their verdicts come.
+    fn window(ids: &[&str]) -> (Window, Verdicts) {
+        let mut window = Window::default();
+        let verdicts = ids.iter().map(|id| {
+            let (sender, verdict) = oneshot::channel();
+            let to = (String::new(), "key".to_owned());
+            let message =
+                Outgoing::new(to, (*id).to_owned(), String::new(), Headers::new(), Bytes::new());
+            let answer = PublishAnswer { sender, permit: None };
+            window.push(Publish::new(Arc::new(message), answer));
+            verdict
+        });
+        let verdicts = verdicts.collect();
+        (window, verdicts)
+    }
+
+    fn confirm(window: &mut Window, tag: u64, multiple: bool, acked: bool) {
+        let mut settled = Vec::new();
+        window.settle(tag, multiple, acked, &mut settled);
+        for (answer, verdict) in settled {
+            answer.complete(verdict);
+        }
+    }
+
+    /// `+` confirmed, `-` rejected, `u` unroutable, `.` unanswered.
+    fn seen(verdicts: &mut Verdicts) -> String {
+        let seen = verdicts.iter_mut().map(|verdict| match verdict.try_recv() {
+            Ok(Ok(())) => '+',
+            Ok(Err(PublishFailure::Rejected)) => '-',
+            Ok(Err(PublishFailure::Unroutable { .. })) => 'u',
+            Ok(Err(other)) => panic!("{other:?}"),
+            Err(_) => '.',
+        });
+        seen.collect()
+    }
+
+    fn unroutable() -> PublishFailure {
+        PublishFailure::Unroutable { code: 312, reason: "NO_ROUTE".to_owned() }
+    }
+
+    #[test]
+    fn a_confirm_answers_one_or_all_up_to_it() {
+        let (mut window, mut verdicts) = window(&["1", "2", "3", "4", "5", "6"]);
+        confirm(&mut window, 3, false, true);
+        confirm(&mut window, 2, true, true);
+        confirm(&mut window, 5, false, false);
+        // One that has been answered, and one that was never sent.
+        confirm(&mut window, 3, false, true);
+        confirm(&mut window, 7, false, true);
+        assert_eq!(seen(&mut verdicts), "+++.-.");
+    }
+
+    #[test]
+    fn a_confirm_of_no_tag_answers_all_there_are() {
+        let (mut window, mut verdicts) = window(&["1", "2", "3"]);
+        confirm(&mut window, 0, true, true);
+        assert!(window.is_empty());
+        assert_eq!(seen(&mut verdicts), "+++");
+    }
+
+    #[test]
+    fn a_return_belongs_to_the_first_message_that_it_describes() {
+        let (mut window, mut verdicts) = window(&["a", "b", "a", "b"]);
+        window.returned(("b", "", "key"), unroutable());
+        window.returned(("b", "", "another key"), unroutable());
+        window.returned(("a", "", "key"), unroutable());
+        window.returned(("a", "", "key"), unroutable());
+        confirm(&mut window, 4, true, true);
+        assert_eq!(seen(&mut verdicts), "uuu+");
+    }
+
+    #[test]
+    fn what_never_went_to_the_socket_was_certainly_not_published() {
+        let (mut window, _verdicts) = window(&["1", "2"]);
+        window.written();
+        let (later, _more) = self::window(&["3"]);
+        for publish in { later }.take() {
+            window.push(publish);
+        }
+        let written: Vec<bool> = window.take().iter().map(|publish| publish.written).collect();
+        assert_eq!(written, [true, true, false]);
+        assert!(window.is_empty());
+    }
+}

@@ -3,8 +3,7 @@
 //! lapin moves its stream to a thread of its own, whose handshake waits without a bound and whose
 //! end nobody hears of. A [`Wire`] wraps that stream: [`Line::cut`] ends it from outside, at any
 //! time, so that the thread ends; [`Line::gone`] completes when the thread has dropped it. On its
-//! way in it reads the broker's version, which lapin keeps to itself; on the way out it keeps lapin
-//! from writing to closed channels (`frames`).
+//! way in it reads the broker's version, which lapin keeps to itself.
 
 use std::{
     io,
@@ -14,7 +13,7 @@ use std::{
         Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
     time::{Duration, Instant},
 };
 
@@ -26,8 +25,6 @@ use futures_util::{
 use lapin::types::{AMQPValue, FieldTable, parsing::parse_field_table};
 use tokio::io::DuplexStream;
 use tokio_util::{compat::Compat, sync::CancellationToken};
-
-use super::frames::{Next, Outgoing};
 
 type Pipe = Compat<DuplexStream>;
 
@@ -92,36 +89,11 @@ pub(super) struct Wire {
     pipe: Pipe,
     line: Line,
     greeting: Option<Greeting>,
-    outgoing: Outgoing,
 }
 
 impl Wire {
     pub(super) fn new(pipe: Pipe, line: Line) -> Self {
-        Self { pipe, line, greeting: Some(Greeting::default()), outgoing: Outgoing::default() }
-    }
-}
-
-impl Wire {
-    /// Writes some of `bytes`, which `ahead` follow; dropped ones count as written.
-    fn write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-        ahead: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let wire = &mut *self;
-        // Registered before the check, so that a cut in between is not missed.
-        wire.line.0.writer.register(context.waker());
-        wire.line.check()?;
-        let (length, dropped) = match wire.outgoing.next(bytes, ahead) {
-            Next::Write(length) => {
-                let pipe = Pin::new(&mut wire.pipe);
-                (ready!(pipe.poll_write(context, &bytes[..length]))?, false)
-            }
-            Next::Drop(length) => (length, true),
-        };
-        wire.outgoing.passed(&bytes[..length], dropped);
-        Poll::Ready(Ok(length))
+        Self { pipe, line, greeting: Some(Greeting::default()) }
     }
 }
 
@@ -157,22 +129,14 @@ impl AsyncRead for Wire {
 
 impl AsyncWrite for Wire {
     fn poll_write(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.write(context, buffer, &[])
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffers: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        match buffers {
-            [] => self.write(context, &[], &[]),
-            [first, rest @ ..] => self.write(context, first, rest.first().map_or(&[], |next| next)),
-        }
+        // Registered before the check, so that a cut in between is not missed.
+        self.line.0.writer.register(context.waker());
+        self.line.check()?;
+        Pin::new(&mut self.pipe).poll_write(context, buffer)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
