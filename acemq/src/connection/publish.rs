@@ -62,10 +62,8 @@ impl Client {
             deadline = Instant::now() + self.options().confirm_timeout;
         }
         let (sender, verdict) = oneshot::channel();
-        link.publish(Publish {
-            message: Arc::clone(&message),
-            answer: PublishAnswer { sender, permit: Some(permit) },
-        });
+        let answer = PublishAnswer { sender, permit: Some(permit) };
+        link.publish(Publish::new(Arc::clone(&message), answer));
         Ok(InFlight { client: self.clone(), message, link, verdict, deadline, pause })
     }
 

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle, task::TaskTracker};
 
 use super::{
@@ -18,6 +18,7 @@ use super::{
     handle::Typed,
     pacing::Pacing,
     runtime::Core,
+    work::Work,
 };
 use crate::{
     codec::{Decode, Json},
@@ -215,7 +216,7 @@ impl<T, C> ConsumerBuilder<T, C> {
             client: self.client,
             queue,
             prefetch: self.prefetch,
-            slots: Arc::new(Semaphore::new(self.concurrency.min(Semaphore::MAX_PERMITS))),
+            work: Work::new(self.concurrency),
             exclusive: self.exclusive,
             declares: self.declares,
             policy: self.policy,

@@ -18,6 +18,7 @@ mod runtime;
 mod settle;
 #[cfg(test)]
 mod tests;
+mod work;
 
 pub use self::{
     ack::{Ack, HandlerError},

@@ -3,14 +3,13 @@
 use std::{
     collections::VecDeque,
     future::poll_fn,
+    panic::AssertUnwindSafe,
     sync::{Arc, OnceLock},
     time::Duration,
 };
 
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore, watch},
-    time::Instant,
-};
+use futures_util::FutureExt as _;
+use tokio::{sync::watch, time::Instant};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument as _;
 
@@ -23,6 +22,7 @@ use super::{
     message::Received,
     pacing::Pacing,
     settle::Settling,
+    work::{Another, Task, Work},
 };
 use crate::{
     connection::{Client, Stop},
@@ -31,9 +31,7 @@ use crate::{
     retry::RetryPolicy,
     telemetry::{ConsumeMeter, ConsumeOutcome},
     topology::declare_for_consumer,
-    transport::{
-        BoxFuture, ConsumeChannel, ConsumeEnd, ConsumeEvent, Delivery, Settler, Subscription,
-    },
+    transport::{BoxFuture, ConsumeChannel, ConsumeEnd, ConsumeEvent, Subscription},
 };
 
 /// The pauses between attempts at consuming again: doubling between these, with jitter.
@@ -49,7 +47,7 @@ pub(super) struct Core {
     pub(super) client: Client,
     pub(super) queue: Arc<str>,
     pub(super) prefetch: u16,
-    pub(super) slots: Arc<Semaphore>,
+    pub(super) work: Work,
     pub(super) exclusive: bool,
     pub(super) declares: bool,
     pub(super) policy: RetryPolicy,
@@ -72,7 +70,7 @@ pub(super) struct Core {
 
 /// How one subscription came to its end.
 enum Pumped {
-    Closing(Box<dyn ConsumeChannel>, VecDeque<Delivery>),
+    Closing(Box<dyn ConsumeChannel>),
     Ended(String),
 }
 
@@ -125,8 +123,9 @@ impl Core {
             };
             self.state.send_replace(ConsumerState::Receiving);
             match self.pump(channel).await {
-                Pumped::Closing(channel, backlog) => last = Some((channel, backlog)),
+                Pumped::Closing(channel) => last = Some(channel),
                 Pumped::Ended(reason) => {
+                    self.work.clear();
                     tracing::warn!(queue = %self.queue, %reason, "the consumer lost its channel");
                     self.state.send_replace(ConsumerState::Recovering { attempt: 1, reason });
                 }
@@ -162,24 +161,16 @@ impl Core {
     /// Hands deliveries to handlers until the channel ends or the consumer closes.
     async fn pump(self: &Arc<Self>, mut channel: Box<dyn ConsumeChannel>) -> Pumped {
         let settler = channel.settler();
-        // At most the prefetch. The channel is read on while all handlers are busy, so that its
-        // end is seen at once.
-        let mut backlog = VecDeque::new();
+        // The channel is read on while all handlers are busy, so that its end is seen at once. At
+        // most the prefetch waits.
         loop {
             tokio::select! {
                 biased;
-                () = self.closing.cancelled() => return Pumped::Closing(channel, backlog),
-                Ok(slot) = Arc::clone(&self.slots).acquire_owned(), if !backlog.is_empty() => {
-                    if let Some(delivery) = backlog.pop_front() {
-                        self.begin(delivery, &settler, slot);
-                    }
-                }
+                () = self.closing.cancelled() => return Pumped::Closing(channel),
                 event = poll_fn(|context| channel.poll_next(context)) => match event {
                     ConsumeEvent::Delivery(delivery) => {
-                        match Arc::clone(&self.slots).try_acquire_owned() {
-                            Ok(slot) if backlog.is_empty() => self.begin(delivery, &settler, slot),
-                            _ => backlog.push_back(delivery),
-                        }
+                        let settler = Arc::clone(&settler);
+                        self.start(self.work.add(Task { delivery, settler }));
                     }
                     ConsumeEvent::Ended(end) => return Pumped::Ended(explain(end)),
                 },
@@ -187,20 +178,33 @@ impl Core {
         }
     }
 
-    /// Handles one delivery in a task of its own, so that neither its panic nor its waiting is
-    /// anybody else's.
-    fn begin(
-        self: &Arc<Self>,
-        delivery: Delivery,
-        settler: &Arc<dyn Settler>,
-        slot: OwnedSemaphorePermit,
-    ) {
-        let core = Arc::clone(self);
-        let settler = Arc::clone(settler);
-        self.handlers.spawn(async move { core.process(delivery, &*settler, slot).await });
+    /// Starts a worker where one is wanted. It is a task of its own, so that the waiting of its
+    /// handlers is nobody else's.
+    fn start(self: &Arc<Self>, another: Another) {
+        if another == Another::Start {
+            self.handlers.spawn(Arc::clone(self).take_on());
+        }
     }
 
-    async fn process(&self, delivery: Delivery, settler: &dyn Settler, slot: OwnedSemaphorePermit) {
+    /// Handles one delivery after the other, until there is none or one has to wait for its
+    /// settlement.
+    async fn take_on(self: Arc<Self>) {
+        self.work.begun();
+        while let Some((task, another)) = self.work.take() {
+            self.start(another);
+            // Whatever panics here, the worker goes on: somebody has to take what waits.
+            match AssertUnwindSafe(self.process(task)).catch_unwind().await {
+                Ok(true) => return,
+                Ok(false) => {}
+                Err(_) => tracing::error!(queue = %self.queue, "a settlement panicked"),
+            }
+            // A flood of handlers that never wait would starve everybody else.
+            tokio::task::consume_budget().await;
+        }
+    }
+
+    /// Handles a delivery; says whether the worker's place was given away meanwhile.
+    async fn process(self: &Arc<Self>, Task { delivery, settler }: Task) -> bool {
         let started = Instant::now();
         let tag = delivery.tag;
         let mut envelope = envelope::read(
@@ -224,34 +228,37 @@ impl Core {
             outcome = tracing::field::Empty,
         );
         let received = Arc::new(Received::new(delivery, envelope, Arc::clone(&self.queue), clock));
-        let outcome = self
-            .judge_and_settle(received, &Settling { core: self, settler, tag }, slot, started)
-            .instrument(span.clone())
-            .await;
+        let settling = Settling { core: self, settler: &*settler, tag };
+        let (outcome, gave_way) =
+            self.judge_and_settle(received, &settling, started).instrument(span.clone()).await;
         span.record("outcome", outcome.name());
+        gave_way
     }
 
     async fn judge_and_settle(
-        &self,
+        self: &Arc<Self>,
         received: Arc<Received>,
         settling: &Settling<'_>,
-        slot: OwnedSemaphorePermit,
         started: Instant,
-    ) -> ConsumeOutcome {
+    ) -> (ConsumeOutcome, bool) {
         let judged = tokio::select! {
             biased;
             judged = self.handle.judge(self, Arc::clone(&received), settling.settler) => judged,
             () = self.past_grace() => Judged::new(received, Verdict::Returned),
         };
-        drop(slot);
-        let settlement = settling.settle(&judged).await;
+        let mut gave_way = false;
+        let give_way = || {
+            gave_way = true;
+            self.start(self.work.give_way());
+        };
+        let settlement = settling.settle(&judged, give_way).await;
         self.counters.settled(settlement);
         let outcome = outcome(settlement);
         self.meter.settled(judged.received.envelope.message_type(), outcome, started.elapsed());
         if let Some(seen) = &judged.seen {
             interceptor::after_handle(self.client.consume_interceptors(), seen, settlement);
         }
-        outcome
+        (outcome, gave_way)
     }
 
     /// Past this even a codec or a store that hangs is let go of.
@@ -262,11 +269,12 @@ impl Core {
 
     /// Hands back what no handler has begun, waits for those running, makes sure that the broker
     /// has their settlements, and says how many had to be stopped.
-    async fn drain(&self, last: Option<(Box<dyn ConsumeChannel>, VecDeque<Delivery>)>) -> usize {
+    async fn drain(&self, last: Option<Box<dyn ConsumeChannel>>) -> usize {
         let deadline = self.deadline.get().copied().unwrap_or_else(Instant::now);
         let mut channel = None;
-        if let Some((mut open, backlog)) = last {
-            hand_back(&mut *open, backlog, deadline).await;
+        let waiting = self.work.close();
+        if let Some(mut open) = last {
+            hand_back(&mut *open, waiting, deadline).await;
             channel = Some(open);
         }
         self.handlers.close();
@@ -287,17 +295,13 @@ impl Core {
 }
 
 /// Stops new deliveries and returns what arrived and was not begun.
-async fn hand_back(
-    channel: &mut dyn ConsumeChannel,
-    backlog: VecDeque<Delivery>,
-    deadline: Instant,
-) {
+async fn hand_back(channel: &mut dyn ConsumeChannel, waiting: VecDeque<Task>, deadline: Instant) {
     let settler = channel.settler();
     if let Ok(Err(error)) = tokio::time::timeout_at(deadline, channel.cancel()).await {
         tracing::debug!(%error, "cancelling a consumer failed; its channel closes instead");
     }
-    for delivery in backlog {
-        settler.nack(delivery.tag, true);
+    for task in waiting {
+        settler.nack(task.delivery.tag, true);
     }
     let rest = async {
         while let ConsumeEvent::Delivery(delivery) =

@@ -15,7 +15,7 @@ use crate::{
     error::{ErrorKind, Result},
     retry::Wait,
     topology::{dead_letter_queue, parking_queue},
-    transport::{Outgoing, Settler},
+    transport::{BoxFuture, Outgoing, Settler},
 };
 
 /// One delivery about to be settled.
@@ -26,38 +26,43 @@ pub(super) struct Settling<'a> {
 }
 
 impl Settling<'_> {
-    pub(super) async fn settle(&self, judged: &Judged) -> Settlement {
+    /// Settles; `give_way` is called if that has to wait for anything.
+    pub(super) async fn settle(&self, judged: &Judged, give_way: impl FnOnce()) -> Settlement {
         let received = &judged.received;
         let core = self.core;
-        match &judged.verdict {
-            Verdict::Accepted => self.ack(Settlement::Acknowledged),
+        let frame_max = || core.client.frame_max();
+        // Boxed: they are large, and nearly every message needs none.
+        let copying: BoxFuture<'_, Settlement> = match &judged.verdict {
+            Verdict::Accepted => return self.ack(Settlement::Acknowledged),
             Verdict::Duplicate => {
                 core.counters.duplicate();
-                self.ack(Settlement::Acknowledged)
+                return self.ack(Settlement::Acknowledged);
             }
-            Verdict::InProgress => {
+            Verdict::Returned => return self.give_back(),
+            Verdict::InProgress => Box::pin(async {
                 self.hold(core.in_progress_wait).await;
                 let copy = copies::unchanged(received, &core.queue);
                 self.replace(copy, Settlement::InProgress).await
-            }
-            Verdict::Failed { reason } => self.retry_or_give_up(received, reason).await,
+            }),
+            Verdict::Failed { reason } => Box::pin(self.retry_or_give_up(received, reason)),
             Verdict::Rejected { text } => {
                 let target = dead_letter_queue(&core.queue);
-                let copy = copies::set_aside(received, &target, text, core.client.frame_max());
-                self.set_aside(copy, Settlement::Rejected).await
+                let copy = copies::set_aside(received, &target, text, frame_max());
+                Box::pin(self.set_aside(copy, Settlement::Rejected))
             }
             Verdict::Parked { text } => {
                 let target = parking_queue(&core.queue);
-                let copy = copies::set_aside(received, &target, text, core.client.frame_max());
-                self.set_aside(copy, Settlement::Parked).await
+                let copy = copies::set_aside(received, &target, text, frame_max());
+                Box::pin(self.set_aside(copy, Settlement::Parked))
             }
             Verdict::Undecodable { text } => {
                 let target = parking_queue(&core.queue);
-                let copy = copies::unread(received, &target, text, core.client.frame_max());
-                self.set_aside(copy, Settlement::Parked).await
+                let copy = copies::unread(received, &target, text, frame_max());
+                Box::pin(self.set_aside(copy, Settlement::Parked))
             }
-            Verdict::Returned => self.give_back(),
-        }
+        };
+        give_way();
+        copying.await
     }
 
     async fn retry_or_give_up(&self, received: &Arc<Received>, reason: &str) -> Settlement {

@@ -162,6 +162,16 @@ pub(crate) trait Link: Send + Sync + fmt::Debug {
 pub(crate) struct Publish {
     pub(crate) message: Arc<Outgoing>,
     pub(crate) answer: PublishAnswer,
+    /// Whether the broker may have the message already, from a channel that has ended. The
+    /// link's own: whoever hands a message over says `false`.
+    #[cfg_attr(not(feature = "amqp"), expect(dead_code, reason = "memory writes at once"))]
+    pub(crate) written: bool,
+}
+
+impl Publish {
+    pub(crate) fn new(message: Arc<Outgoing>, answer: PublishAnswer) -> Self {
+        Self { message, answer, written: false }
+    }
 }
 
 /// Where the verdict on one publish goes.

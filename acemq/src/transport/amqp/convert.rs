@@ -1,19 +1,12 @@
-//! Messages and tables, from ours to lapin's and back.
+//! Names and arguments, from ours to lapin's.
 //!
-//! RabbitMQ cannot parse short strings in tables, so text is written as a long string; every
-//! other field type goes out and comes back as it was.
+//! RabbitMQ cannot parse short strings in tables, so text is written as a long string.
 
-use bytes::Bytes;
-use lapin::{
-    BasicProperties,
-    message::Delivery as LapinDelivery,
-    types::{AMQPValue, DecimalValue, FieldArray, FieldTable, ShortString},
-};
+use lapin::types::{AMQPValue, DecimalValue, FieldArray, FieldTable, ShortString};
 
 use crate::{
     envelope::{HeaderValue, Headers},
     error::{Error, ErrorKind, Result},
-    transport::{Delivery, Properties},
 };
 
 /// A short string of a text that was checked before; too long a one is an error all the same.
@@ -55,102 +48,4 @@ fn to_amqp(value: &HeaderValue) -> Result<AMQPValue> {
         )),
         HeaderValue::Table(headers) => AMQPValue::FieldTable(table(headers)?),
     })
-}
-
-pub(super) fn headers(table: &FieldTable) -> Headers {
-    table.into_iter().map(|(name, value)| (name.as_str().to_owned(), from_amqp(value))).collect()
-}
-
-fn from_amqp(value: &AMQPValue) -> HeaderValue {
-    match value {
-        AMQPValue::Void => HeaderValue::Null,
-        AMQPValue::Boolean(value) => HeaderValue::Bool(*value),
-        AMQPValue::ShortShortInt(value) => HeaderValue::I8(*value),
-        AMQPValue::ShortShortUInt(value) => HeaderValue::U8(*value),
-        AMQPValue::ShortInt(value) => HeaderValue::I16(*value),
-        AMQPValue::ShortUInt(value) => HeaderValue::U16(*value),
-        AMQPValue::LongInt(value) => HeaderValue::I32(*value),
-        AMQPValue::LongUInt(value) => HeaderValue::U32(*value),
-        AMQPValue::LongLongInt(value) => HeaderValue::I64(*value),
-        AMQPValue::Float(value) => HeaderValue::F32(*value),
-        AMQPValue::Double(value) => HeaderValue::F64(*value),
-        AMQPValue::DecimalValue(DecimalValue { scale, value }) => {
-            HeaderValue::Decimal { scale: *scale, value: *value }
-        }
-        AMQPValue::ShortString(text) => HeaderValue::Text(text.as_str().to_owned()),
-        AMQPValue::LongString(text) => match std::str::from_utf8(text.as_bytes()) {
-            Ok(text) => HeaderValue::Text(text.to_owned()),
-            Err(_) => HeaderValue::OpaqueText(Bytes::copy_from_slice(text.as_bytes())),
-        },
-        AMQPValue::ByteArray(bytes) => HeaderValue::Bytes(Bytes::copy_from_slice(bytes.as_slice())),
-        AMQPValue::Timestamp(seconds) => HeaderValue::Timestamp(*seconds),
-        AMQPValue::FieldArray(items) => {
-            HeaderValue::List(items.as_slice().iter().map(from_amqp).collect())
-        }
-        AMQPValue::FieldTable(table) => HeaderValue::Table(headers(table)),
-    }
-}
-
-pub(super) fn properties(ours: &Properties) -> Result<BasicProperties> {
-    let mut theirs = BasicProperties::default();
-    if !ours.headers.is_empty() {
-        theirs = theirs.with_headers(table(&ours.headers)?);
-    }
-    macro_rules! set {
-        ($($field:ident as $with:ident),*) => {$(
-            if let Some(value) = &ours.$field {
-                theirs = theirs.$with(short(value)?);
-            }
-        )*};
-    }
-    set!(
-        content_type as with_content_type,
-        content_encoding as with_content_encoding,
-        correlation_id as with_correlation_id,
-        reply_to as with_reply_to,
-        expiration as with_expiration,
-        message_id as with_message_id,
-        message_type as with_type,
-        user_id as with_user_id,
-        app_id as with_app_id,
-        cluster_id as with_cluster_id
-    );
-    if let Some(mode) = ours.delivery_mode {
-        theirs = theirs.with_delivery_mode(mode);
-    }
-    if let Some(priority) = ours.priority {
-        theirs = theirs.with_priority(priority);
-    }
-    if let Some(seconds) = ours.timestamp {
-        theirs = theirs.with_timestamp(seconds);
-    }
-    Ok(theirs)
-}
-
-pub(super) fn delivery(theirs: LapinDelivery) -> Delivery {
-    let from = &theirs.properties;
-    let text = |text: &Option<ShortString>| text.as_ref().map(|text| text.as_str().to_owned());
-    Delivery {
-        tag: theirs.delivery_tag,
-        redelivered: theirs.redelivered,
-        properties: Properties {
-            content_type: text(from.content_type()),
-            content_encoding: text(from.content_encoding()),
-            headers: from.headers().as_ref().map(headers).unwrap_or_default(),
-            delivery_mode: *from.delivery_mode(),
-            priority: *from.priority(),
-            correlation_id: text(from.correlation_id()),
-            reply_to: text(from.reply_to()),
-            expiration: text(from.expiration()),
-            message_id: text(from.message_id()),
-            timestamp: *from.timestamp(),
-            message_type: text(from.kind()),
-            user_id: text(from.user_id()),
-            app_id: text(from.app_id()),
-            cluster_id: text(from.cluster_id()),
-        },
-        exchange: theirs.exchange.into(),
-        routing_key: theirs.routing_key.into(),
-        body: Bytes::from(theirs.data),
-    }
 }

@@ -2,20 +2,21 @@
 
 use std::{io, sync::Arc, sync::Mutex, time::Duration};
 
-use async_rs::{Runtime, Tokio, traits::Reactor as _};
+use async_rs::{Runtime, traits::Reactor as _};
 use lapin::{
     AsyncTcpStream, Connection, ConnectionProperties,
-    options::ConfirmSelectOptions,
     tcp::TLSConfig,
     uri::{AMQPScheme, AMQPUri},
 };
 use tokio::time::timeout;
+use tokio_util::{compat::TokioAsyncReadCompatExt as _, task::AbortOnDropHandle};
 
 use super::{
     address::Address,
     error,
     limits::limits,
     link::AmqpLink,
+    switch::{self, BUFFER, Socket, Tap},
     wire::{CutOnDrop, Kit, Line, Wire, kit},
 };
 use crate::{
@@ -39,7 +40,10 @@ async fn connect(address: &Address, options: DialOptions) -> Result<AmqpLink> {
     let socket = socket(address, &peer).await?;
     let line = Line::default();
     let guard = CutOnDrop(line.clone());
-    let wire = Mutex::new(Some(Wire::new(socket, line.clone())));
+    let tap = Arc::new(Tap::default());
+    let (ours, lapins) = tokio::io::duplex(BUFFER);
+    let switch = AbortOnDropHandle::new(tokio::spawn(switch::run(socket, ours, Arc::clone(&tap))));
+    let wire = Mutex::new(Some(Wire::new(lapins.compat(), line.clone())));
     let log_in = Connection::connector(
         uri.clone(),
         kit(),
@@ -54,27 +58,16 @@ async fn connect(address: &Address, options: DialOptions) -> Result<AmqpLink> {
     let connection = log_in.await.map_err(|error| error::of_dial(&peer, &uri.vhost, error))?;
     let frame_max = connection.configuration().frame_max();
     let limits = limits(line.version(), frame_max, options.body_max);
-    let channel = match options.publishes {
-        true => {
-            let open = async {
-                let channel = connection.create_channel().await?;
-                channel.confirm_select(ConfirmSelectOptions::default()).await?;
-                Ok(channel)
-            };
-            Some(open.await.map_err(|error| {
-                error::of_channel(&format!("open the publishing channel at {peer}"), &error)
-            })?)
-        }
-        false => None,
-    };
-    Ok(AmqpLink::start(connection, channel, guard, limits, address.user(), options.step_timeout))
+    let step = options.step_timeout;
+    let mut link = AmqpLink::start(connection, guard, (tap, switch), limits, address.user(), step);
+    if options.publishes {
+        link.open_publisher().await?;
+    }
+    Ok(link)
 }
 
 /// The first of the host's addresses that accepts, with TLS where the address says so.
-async fn socket(
-    address: &Address,
-    peer: &str,
-) -> Result<AsyncTcpStream<<Tokio as async_rs::traits::Reactor>::TcpStream>> {
+async fn socket(address: &Address, peer: &str) -> Result<Socket> {
     let authority = &address.uri.authority;
     let runtime = Runtime::tokio_current();
     let addresses = runtime.to_socket_addrs((authority.host.clone(), authority.port));
@@ -85,10 +78,10 @@ async fn socket(
     let socket = AsyncTcpStream::Plain(socket);
     match address.uri.scheme {
         AMQPScheme::AMQP => Ok(socket),
-        AMQPScheme::AMQPS => socket
-            .into_tls(&authority.host, TLSConfig::default())
-            .await
-            .map_err(|error| error::of_tls(peer, error)),
+        AMQPScheme::AMQPS => {
+            let agreed = socket.into_tls(&authority.host, TLSConfig::default()).await;
+            agreed.map_err(|error| error::of_tls(peer, error))
+        }
     }
 }
 

@@ -34,18 +34,21 @@ pub(super) fn ends_channel_only(error: &lapin::Error) -> bool {
 
 /// An error of something that was done on a channel.
 pub(super) fn of_channel(action: &str, error: &lapin::Error) -> Error {
-    let Some(Reply { code, text }) = Reply::of(error) else {
-        return match error.kind() {
-            // Nothing is wrong with what was asked for: it may be asked again.
-            Lapin::ChannelsLimitReached => Error::new(
-                ErrorKind::Lost,
-                format!(
-                    "{action}: every channel of the connection is in use; raise channel_max or close consumers"
-                ),
+    match (Reply::of(error), error.kind()) {
+        (Some(Reply { code, text }), _) => of_reply(action, code, text),
+        // Nothing is wrong with what was asked for: it may be asked again.
+        (None, Lapin::ChannelsLimitReached) => Error::new(
+            ErrorKind::Lost,
+            format!(
+                "{action}: every channel of the connection is in use; raise channel_max or close consumers"
             ),
-            _ => lost(action, &reason(error)),
-        };
-    };
+        ),
+        (None, _) => lost(action, &reason(error)),
+    }
+}
+
+/// What the broker's closing of a channel says about what was done on it.
+pub(super) fn of_reply(action: &str, code: u16, text: &str) -> Error {
     let kind = match code {
         311 => ErrorKind::TooLarge,
         403 | 405 => ErrorKind::Refused,

@@ -3,7 +3,7 @@
 use std::{
     fmt,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU32, Ordering},
     },
     time::Duration,
@@ -13,13 +13,15 @@ use futures_util::StreamExt as _;
 use lapin::{Channel, Connection, ConnectionStatus, ErrorKind, Event};
 use tokio::{
     runtime::Handle,
-    sync::{mpsc, oneshot, watch},
+    sync::{oneshot, watch},
     time::timeout,
 };
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     consume, declare, error,
     publish::Publisher,
+    switch::Tap,
     wire::{CutOnDrop, Line},
 };
 use crate::{
@@ -38,7 +40,7 @@ pub(super) struct Core {
     pub(super) limits: Limits,
     pub(super) user: String,
     line: Line,
-    runtime: Handle,
+    pub(super) runtime: Handle,
     /// How many channels the broker has closed, each of which used up a number.
     spent: AtomicU32,
 }
@@ -141,11 +143,10 @@ impl Core {
     /// Closes a channel that is no longer wanted, in the background. Left to itself lapin would
     /// close it as well, but where that meets the broker's own closing, it gives up the whole
     /// connection.
-    pub(super) fn discard(&self, channel: Channel, keep: impl Send + 'static) {
+    fn discard(&self, channel: Channel) {
         let bound = self.step;
         self.runtime.spawn(async move {
             let _ = timeout(bound, channel.close(200, "OK".into())).await;
-            drop(keep);
         });
     }
 }
@@ -154,26 +155,19 @@ impl Core {
 pub(super) struct Throwaway {
     pub(super) channel: Channel,
     core: Arc<Core>,
-    keep: bool,
 }
 
 impl Throwaway {
     pub(super) async fn open(core: &Arc<Core>, action: &str) -> Result<Self> {
         let channel = core.open_channel(action).await?;
-        Ok(Self { channel, core: Arc::clone(core), keep: false })
-    }
-
-    /// The channel, which somebody else closes from now on.
-    pub(super) fn keep(mut self) -> Channel {
-        self.keep = true;
-        self.channel.clone()
+        Ok(Self { channel, core: Arc::clone(core) })
     }
 }
 
 impl Drop for Throwaway {
     fn drop(&mut self) {
-        if !self.keep && self.channel.status().connected() {
-            self.core.discard(self.channel.clone(), ());
+        if self.channel.status().connected() {
+            self.core.discard(self.channel.clone());
         }
     }
 }
@@ -181,15 +175,18 @@ impl Drop for Throwaway {
 /// A connection by lapin. Dropping it without [`Link::close`] cuts the connection.
 pub(super) struct AmqpLink {
     core: Arc<Core>,
-    publisher: Option<Publisher>,
+    publisher: Option<Arc<Publisher>>,
     wire: CutOnDrop,
+    tap: Arc<Tap>,
+    /// The task between the socket, lapin and our own channels. Dropping it closes the socket.
+    switch: Mutex<Option<AbortOnDropHandle<()>>>,
 }
 
 impl AmqpLink {
     pub(super) fn start(
         connection: Connection,
-        channel: Option<Channel>,
         wire: CutOnDrop,
+        (tap, switch): (Arc<Tap>, AbortOnDropHandle<()>),
         limits: Limits,
         user: &str,
         step: Duration,
@@ -212,8 +209,21 @@ impl AmqpLink {
             spent: AtomicU32::new(0),
         });
         tokio::spawn(watch_events(events, status, core.state.clone(), wire.0.clone()));
-        let publisher = channel.map(|channel| Publisher::start(Arc::clone(&core), channel));
-        Self { core, publisher, wire }
+        let (ending, its_tap) = (Arc::clone(&core), Arc::clone(&tap));
+        tokio::spawn(async move { its_tap.end(&ending.ended().await) });
+        Self { core, publisher: None, wire, tap, switch: Mutex::new(Some(switch)) }
+    }
+
+    /// Opens the publishing channel, within the dial's bound.
+    pub(super) async fn open_publisher(&mut self) -> Result<()> {
+        let action = "open the publishing channel";
+        let channel = self.core.open_channel(action).await?;
+        let (publisher, ready) = Publisher::start(&self.core, channel, &self.tap);
+        self.publisher = Some(publisher);
+        match ready.await {
+            Ok(()) => Ok(()),
+            Err(_) => Err(error::lost(action, &self.core.ended().await)),
+        }
     }
 
     fn end(&self, reason: &str) {
@@ -294,22 +304,20 @@ impl Link for AmqpLink {
     }
 
     fn publish(&self, publish: Publish) {
-        let refused = match &self.publisher {
-            Some(publisher) => match publisher.send(publish) {
-                Ok(()) => return,
-                Err(mpsc::error::SendError(publish)) => publish,
-            },
-            None => publish,
-        };
-        let reason = self.core.end().unwrap_or_else(|| "the link does not publish".to_owned());
-        refused.answer.complete(Err(PublishFailure::Lost { written: false, reason }));
+        match &self.publisher {
+            Some(publisher) => publisher.publish(publish),
+            None => {
+                let reason = "the link does not publish".to_owned();
+                publish.answer.complete(Err(PublishFailure::Lost { written: false, reason }));
+            }
+        }
     }
 
     fn subscribe(
         &self,
         subscription: Subscription,
     ) -> BoxFuture<'_, Result<Box<dyn ConsumeChannel>>> {
-        Box::pin(consume::subscribe(&self.core, subscription))
+        Box::pin(consume::subscribe(&self.core, &self.tap, subscription))
     }
 
     fn declare_exchange<'a>(&'a self, exchange: &'a ExchangeSpec) -> BoxFuture<'a, Result<()>> {
@@ -359,6 +367,10 @@ impl Link for AmqpLink {
             self.wire.0.cut();
             // lapin's thread sees the cut at once; the bound is for a machine that stands still.
             let _ = timeout(self.core.step, self.wire.0.gone()).await;
+            let switch = self.switch.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(switch) = switch {
+                let _ = timeout(self.core.step, switch).await;
+            }
         })
     }
 }

@@ -1,23 +1,25 @@
 //! RabbitMQ over AMQP 0-9-1, by way of lapin.
 //!
 //! lapin speaks the protocol; what it leaves open is decided here: a dial that can be abandoned
-//! (`dial`, `wire`), returns that find their own publish (`publish`, `returns`), a refused message
-//! that does not hurt its neighbours (`suspects`), and acknowledgements that are not lost when a
-//! channel closes (`consume`). lapin's own recovery stays off: a link ends once.
+//! (`dial`, `wire`), and channels of our own past lapin for all that carries messages (`switch`): one
+//! for publishing, on which returns find their own publish and a refused message does not hurt its
+//! neighbours (`publish`, `window`), and one for each subscription, which does not lose
+//! acknowledgements when it closes (`consume`). lapin's own recovery stays off: a link ends once.
 
 mod address;
 mod consume;
 mod convert;
 mod declare;
+mod decode;
 mod dial;
+mod encode;
 mod error;
-mod frames;
+mod exchanges;
 mod limits;
 mod link;
-mod nesting;
 mod publish;
-mod returns;
-mod suspects;
+mod switch;
+mod window;
 mod wire;
 
 #[cfg(test)]

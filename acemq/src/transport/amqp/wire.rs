@@ -1,11 +1,9 @@
-//! The socket under lapin, kept within our reach.
+//! lapin's end of the pipe to the switch, kept within our reach.
 //!
 //! lapin moves its stream to a thread of its own, whose handshake waits without a bound and whose
 //! end nobody hears of. A [`Wire`] wraps that stream: [`Line::cut`] ends it from outside, at any
 //! time, so that the thread ends; [`Line::gone`] completes when the thread has dropped it. On its
-//! way in it reads the broker's version, which lapin keeps to itself, and spares lapin headers that are
-//! nested too deeply (`nesting`); on the way out it keeps lapin from writing to closed channels
-//! (`frames`).
+//! way in it reads the broker's version, which lapin keeps to itself.
 
 use std::{
     io,
@@ -15,28 +13,20 @@ use std::{
         Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
     time::{Duration, Instant},
 };
 
 use async_rs::{Runtime, Tokio, traits::Reactor, util::RuntimeParts};
 use futures_util::{
-    Stream,
     io::{AsyncRead, AsyncWrite},
     task::AtomicWaker,
 };
-use lapin::{
-    AsyncTcpStream,
-    types::{AMQPValue, FieldTable, parsing::parse_field_table},
-};
-use tokio_util::sync::CancellationToken;
+use lapin::types::{AMQPValue, FieldTable, parsing::parse_field_table};
+use tokio::io::DuplexStream;
+use tokio_util::{compat::Compat, sync::CancellationToken};
 
-use super::{
-    frames::{Next, Outgoing},
-    nesting::Incoming,
-};
-
-type Socket = AsyncTcpStream<<Tokio as Reactor>::TcpStream>;
+type Pipe = Compat<DuplexStream>;
 
 /// The runtime that lapin is given: tokio, with [`Wire`]s for sockets.
 pub(super) type Kit = RuntimeParts<Tokio, Wires>;
@@ -66,7 +56,7 @@ impl Line {
         self.0.writer.wake();
     }
 
-    /// Completes when the stream has been dropped, and with it the socket.
+    /// Completes when the stream has been dropped.
     pub(super) async fn gone(&self) {
         self.0.gone.cancelled().await;
     }
@@ -94,48 +84,16 @@ impl Drop for CutOnDrop {
     }
 }
 
-/// A socket, plain or with TLS, that can be cut from outside.
+/// A stream that can be cut from outside.
 pub(super) struct Wire {
-    socket: Socket,
+    pipe: Pipe,
     line: Line,
     greeting: Option<Greeting>,
-    outgoing: Outgoing,
-    incoming: Incoming,
 }
 
 impl Wire {
-    pub(super) fn new(socket: Socket, line: Line) -> Self {
-        Self {
-            socket,
-            line,
-            greeting: Some(Greeting::default()),
-            outgoing: Outgoing::default(),
-            incoming: Incoming::default(),
-        }
-    }
-}
-
-impl Wire {
-    /// Writes some of `bytes`, which `ahead` follow; dropped ones count as written.
-    fn write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-        ahead: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let wire = &mut *self;
-        // Registered before the check, so that a cut in between is not missed.
-        wire.line.0.writer.register(context.waker());
-        wire.line.check()?;
-        let (length, dropped) = match wire.outgoing.next(bytes, ahead) {
-            Next::Write(length) => {
-                let socket = Pin::new(&mut wire.socket);
-                (ready!(socket.poll_write(context, &bytes[..length]))?, false)
-            }
-            Next::Drop(length) => (length, true),
-        };
-        wire.outgoing.passed(&bytes[..length], dropped);
-        Poll::Ready(Ok(length))
+    pub(super) fn new(pipe: Pipe, line: Line) -> Self {
+        Self { pipe, line, greeting: Some(Greeting::default()) }
     }
 }
 
@@ -155,10 +113,7 @@ impl AsyncRead for Wire {
         // Registered before the check, so that a cut in between is not missed.
         wire.line.0.reader.register(context.waker());
         wire.line.check()?;
-        let read = Pin::new(&mut wire.socket).poll_read(context, buffer);
-        if let Poll::Ready(Ok(length)) = read {
-            wire.incoming.pass(&mut buffer[..length]);
-        }
+        let read = Pin::new(&mut wire.pipe).poll_read(context, buffer);
         if let Some(greeting) = &mut wire.greeting
             && let Poll::Ready(Ok(length)) = read
             && greeting.feed(&buffer[..length])
@@ -174,33 +129,25 @@ impl AsyncRead for Wire {
 
 impl AsyncWrite for Wire {
     fn poll_write(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.write(context, buffer, &[])
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffers: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        match buffers {
-            [] => self.write(context, &[], &[]),
-            [first, rest @ ..] => self.write(context, first, rest.first().map_or(&[], |next| next)),
-        }
+        // Registered before the check, so that a cut in between is not missed.
+        self.line.0.writer.register(context.waker());
+        self.line.check()?;
+        Pin::new(&mut self.pipe).poll_write(context, buffer)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.line.check()?;
-        Pin::new(&mut self.socket).poll_flush(context)
+        Pin::new(&mut self.pipe).poll_flush(context)
     }
 
     fn poll_close(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.line.0.writer.register(context.waker());
         self.line.check()?;
-        Pin::new(&mut self.socket).poll_close(context)
+        Pin::new(&mut self.pipe).poll_close(context)
     }
 }
 
@@ -258,15 +205,17 @@ impl Reactor for Wires {
         self.0.sleep(duration)
     }
 
-    fn interval(&self, period: Duration) -> impl Stream<Item = Instant> + Send + 'static {
+    fn interval(
+        &self,
+        period: Duration,
+    ) -> impl futures_util::Stream<Item = Instant> + Send + 'static {
         self.0.interval(period)
     }
 
     fn tcp_connect_addr(
         &self,
-        address: SocketAddr,
+        _address: SocketAddr,
     ) -> impl Future<Output = io::Result<Wire>> + Send + 'static {
-        let connect = self.0.tcp_connect_addr(address);
-        async move { Ok(Wire::new(AsyncTcpStream::Plain(connect.await?), Line::default())) }
+        std::future::ready(Err(io::ErrorKind::Unsupported.into()))
     }
 }

@@ -237,7 +237,7 @@ pub(super) fn with_header(
 pub(super) fn hand_over(link: &Arc<dyn Link>, message: Outgoing) -> oneshot::Receiver<Verdict> {
     let (sender, verdict) = oneshot::channel();
     let answer = PublishAnswer { sender, permit: None };
-    link.publish(Publish { message: Arc::new(message), answer });
+    link.publish(Publish::new(Arc::new(message), answer));
     verdict
 }
 

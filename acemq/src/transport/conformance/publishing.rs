@@ -172,7 +172,7 @@ async fn a_message_nobody_waits_for_gives_its_permit_back(bench: Arc<Bench>) {
         let permit = tokio::time::timeout(DEADLINE, permit).await.expect("a permit").unwrap();
         let (sender, _) = oneshot::channel();
         let answer = PublishAnswer { sender, permit: Some(permit) };
-        bench.link.publish(Publish { message: Arc::new(message("", &queue, "")), answer });
+        bench.link.publish(Publish::new(Arc::new(message("", &queue, "")), answer));
     }
     bench.until_ready(&queue, 500).await;
     testkit::eventually("all permits are back", DEADLINE, async || {

@@ -77,7 +77,7 @@ impl State {
         self.blocked = None;
         let held: Vec<Publish> =
             self.links.values_mut().flat_map(|link| link.held.drain(..)).collect();
-        for Publish { message, answer } in held {
+        for Publish { message, answer, .. } in held {
             let verdict = self.publish(&message);
             self.effects.answers.push((answer, verdict));
         }

@@ -60,7 +60,7 @@ fn hand_over(
 ) -> oneshot::Receiver<Result<(), PublishFailure>> {
     let (sender, verdict) = oneshot::channel();
     let answer = PublishAnswer { sender, permit: None };
-    link.publish(Publish { message: Arc::new(message), answer });
+    link.publish(Publish::new(Arc::new(message), answer));
     verdict
 }
 

@@ -183,7 +183,7 @@ async fn a_lost_connection_ends_the_link_and_gives_every_permit_back() {
             let permit = Arc::clone(&permits).try_acquire_owned().ok();
             let answer = PublishAnswer { sender, permit };
             let message = Arc::new(message("", &queue, &format!("m-{number}")));
-            link.publish(Publish { message, answer });
+            link.publish(Publish::new(message, answer));
             verdicts.push(verdict);
             if number == 250 {
                 proxy.cut().await;

@@ -69,10 +69,7 @@ type Verdict = oneshot::Receiver<Result<(), PublishFailure>>;
 
 fn send(link: &Arc<dyn Link>, message: Outgoing) -> Verdict {
     let (sender, verdict) = oneshot::channel();
-    link.publish(Publish {
-        message: Arc::new(message),
-        answer: PublishAnswer { sender, permit: None },
-    });
+    link.publish(Publish::new(Arc::new(message), PublishAnswer { sender, permit: None }));
     verdict
 }
 

@@ -1,0 +1,83 @@
+//! Settling, and making sure that the broker has it.
+//!
+//! What has been written is not yet safe. The broker's channel process passes 32 settlements on to
+//! a quorum queue; the others wait in it until the queue has committed those, and are lost if it
+//! ends first (measured: 165 to 807 of 10,000 came back, and with a round trip of `basic.qos`
+//! before the close still up to 467). What does wait for the queue's log is `basic.cancel`: when
+//! it is answered, everything before it has been committed and the rest is on its way, which one
+//! more round trip makes sure of (measured: none of 10,000 came back in 20 runs).
+
+use std::{
+    sync::atomic::{AtomicU32, Ordering},
+    time::{Duration, Instant},
+};
+
+use bytes::BytesMut;
+
+use super::channel::{Over, SubscriptionChannel};
+use crate::transport::{Settler, amqp::encode};
+
+#[derive(Debug)]
+pub(super) struct Drain {
+    /// How long the queue took to commit.
+    commit: Duration,
+    /// How many deliveries have been settled since.
+    settled: AtomicU32,
+}
+
+impl SubscriptionChannel {
+    /// What a channel process passes on without waiting for the queue, with a margin.
+    const PASSED_ON: u32 = 16;
+    /// A pause in which a queue commits, if it has not taken longer before.
+    const PAUSE: Duration = Duration::from_millis(20);
+
+    /// Stops the deliveries, and makes sure of what was settled before.
+    pub(super) async fn cancel(&self) -> Result<(), Over> {
+        let start = Instant::now();
+        self.call(|out, number| encode::basic_cancel(out, number, &self.tag)).await?;
+        let drain = Drain { commit: start.elapsed(), settled: AtomicU32::new(0) };
+        let _ = self.drain.set(drain);
+        self.round_trip().await
+    }
+
+    /// Makes sure of everything that was settled.
+    pub(super) async fn flush(&self) -> Result<(), Over> {
+        let Some(drain) = self.drain.get() else { return self.cancel().await };
+        if drain.settled.load(Ordering::Acquire) > Self::PASSED_ON {
+            // There is nothing left to ask that would wait for the queue's log, so it is given
+            // several times what it needed a moment ago. That is likely to be enough, not sure
+            // to be: what is lost nevertheless is delivered again.
+            for _ in 0..5 {
+                tokio::time::sleep(Self::PAUSE.max(drain.commit * 2)).await;
+                self.round_trip().await?;
+            }
+        }
+        self.round_trip().await
+    }
+
+    /// Whatever was written before has reached the channel process when this returns.
+    async fn round_trip(&self) -> Result<(), Over> {
+        self.call(|out, number| encode::basic_qos(out, number, self.prefetch)).await
+    }
+
+    fn settle(&self, write: impl FnOnce(&mut BytesMut, u16)) -> bool {
+        if let Some(drain) = self.drain.get() {
+            drain.settled.fetch_add(1, Ordering::AcqRel);
+        }
+        self.write(|state, number| write(&mut state.out, number)).is_ok()
+    }
+}
+
+impl Settler for SubscriptionChannel {
+    fn is_open(&self) -> bool {
+        Self::is_open(self)
+    }
+
+    fn ack(&self, tag: u64) -> bool {
+        self.settle(|out, number| encode::basic_ack(out, number, tag))
+    }
+
+    fn nack(&self, tag: u64, requeue: bool) -> bool {
+        self.settle(|out, number| encode::basic_nack(out, number, tag, requeue))
+    }
+}
