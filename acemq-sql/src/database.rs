@@ -23,11 +23,16 @@ use crate::{
     note = "use `sqlx::Postgres` (feature `postgres`), `sqlx::Sqlite` (feature `sqlite`) or \
             `sqlx::MySql` (feature `mysql`)"
 )]
-pub trait SqlDatabase: Dialect {}
+pub trait SqlDatabase: sqlx::Database {
+    #[doc(hidden)]
+    type Dialect: Dialect<Self>;
+}
 
-/// The part of a database that only this crate uses.
-#[doc(hidden)]
-pub trait Dialect: sqlx::Database + Sized {
+/// The dialect of a database.
+pub(crate) type DialectOf<DB> = <DB as SqlDatabase>::Dialect;
+
+/// What is different from one database to another.
+pub trait Dialect<DB: sqlx::Database> {
     /// Whether a transaction that reads and then writes may fail for that alone, so that the
     /// caller's must not be read in before it is written in.
     const WRITES_BEFORE_READING: bool;
@@ -43,13 +48,13 @@ pub trait Dialect: sqlx::Database + Sized {
 
     /// What the database says about a table.
     fn look(
-        connection: &mut Self::Connection,
+        connection: &mut DB::Connection,
         table: &Table,
     ) -> impl Future<Output = sqlx::Result<Look>> + Send;
 
     /// Asks the database whether a transaction is open.
     fn in_transaction(
-        connection: &mut Self::Connection,
+        connection: &mut DB::Connection,
     ) -> impl Future<Output = sqlx::Result<bool>> + Send;
 
     /// A time as a value of the statements.
@@ -76,22 +81,22 @@ pub trait Dialect: sqlx::Database + Sized {
 
     /// Runs a statement and says how many rows it changed.
     fn run(
-        connection: &mut Self::Connection,
+        connection: &mut DB::Connection,
         statement: Statement,
     ) -> impl Future<Output = sqlx::Result<u64>> + Send;
 
     /// Runs a statement and reads its rows.
     fn fetch(
-        connection: &mut Self::Connection,
+        connection: &mut DB::Connection,
         statement: Statement,
-    ) -> impl Future<Output = sqlx::Result<Vec<Self::Row>>> + Send;
+    ) -> impl Future<Output = sqlx::Result<Vec<DB::Row>>> + Send;
 
     /// A column's bytes, whatever its type says.
-    fn bytes(row: &Self::Row, column: usize) -> Option<Vec<u8>>;
-    fn integer(row: &Self::Row, column: usize) -> Option<i64>;
-    fn read_time(row: &Self::Row, column: usize) -> Option<SystemTime>;
+    fn bytes(row: &DB::Row, column: usize) -> Option<Vec<u8>>;
+    fn integer(row: &DB::Row, column: usize) -> Option<i64>;
+    fn read_time(row: &DB::Row, column: usize) -> Option<SystemTime>;
 
-    fn text(row: &Self::Row, column: usize) -> Option<String> {
+    fn text(row: &DB::Row, column: usize) -> Option<String> {
         String::from_utf8(Self::bytes(row, column)?).ok()
     }
 }

@@ -14,7 +14,7 @@ use acemq::{Claim, Error, ErrorKind, IdempotencyStore, Lease, Result};
 use sqlx::Pool;
 
 use crate::{
-    database::{IdempotencySql, SqlDatabase, failed},
+    database::{Dialect, DialectOf, IdempotencySql, SqlDatabase, failed},
     name::HolderName,
     session::Session,
     statement::Statement,
@@ -119,7 +119,7 @@ impl<DB: SqlDatabase> SqlIdempotency<DB> {
     /// The statements that make the table and its index, for a migration.
     #[must_use]
     pub fn schema_statements(&self) -> Vec<String> {
-        DB::idempotency_schema(&self.table)
+        DialectOf::<DB>::idempotency_schema(&self.table)
     }
 
     /// Makes the table if it is not there, for development and tests.
@@ -148,11 +148,11 @@ impl<DB: SqlDatabase> SqlIdempotency<DB> {
         if let Some(sql) = self.sql.get() {
             return Ok((session, Arc::clone(sql)));
         }
-        let look = DB::look(&mut session, &self.table)
+        let look = DialectOf::<DB>::look(&mut session, &self.table)
             .await
             .map_err(failed(|| self.doing("look at the table")))?;
         let layout = table::IDEMPOTENCY.check(&self.table, look, &self.schema_statements())?;
-        let sql = DB::idempotency_sql(&self.table, &layout);
+        let sql = DialectOf::<DB>::idempotency_sql(&self.table, &layout);
         Ok((session, Arc::clone(self.sql.get_or_init(|| Arc::new(sql)))))
     }
 
@@ -172,8 +172,8 @@ impl<DB: SqlDatabase> SqlIdempotency<DB> {
             .await
             .map_err(failed(|| self.doing(&format!("look at key {key:?}"))))?;
         let Some(row) = rows.first() else { return Ok(None) };
-        let confirmed = DB::text(row, 0).as_deref() == Some(CONFIRMED);
-        Ok(Some((confirmed, DB::integer(row, 1) == Some(1))))
+        let confirmed = DialectOf::<DB>::text(row, 0).as_deref() == Some(CONFIRMED);
+        Ok(Some((confirmed, DialectOf::<DB>::integer(row, 1) == Some(1))))
     }
 }
 
@@ -289,7 +289,11 @@ impl<DB: SqlDatabase> IdempotencyStore for SqlIdempotency<DB> {
             .fetch(Statement::new(&sql.size))
             .await
             .map_err(failed(|| self.doing("count the keys")))?;
-        Ok(rows.first().and_then(|row| DB::integer(row, 0)).unwrap_or_default().unsigned_abs())
+        Ok(rows
+            .first()
+            .and_then(|row| DialectOf::<DB>::integer(row, 0))
+            .unwrap_or_default()
+            .unsigned_abs())
     }
 }
 

@@ -6,7 +6,7 @@ use acemq::{Error, ErrorKind, OutboxRecord, Result};
 
 use crate::{
     body,
-    database::SqlDatabase,
+    database::{Dialect, DialectOf, SqlDatabase},
     statement::Statement,
     table::{Layout, Times},
 };
@@ -136,7 +136,7 @@ impl Insert {
                 )));
             }
         }
-        let sent = values.iter().map(|value| DB::sent_bytes(value)).sum::<u64>();
+        let sent = values.iter().map(|value| DialectOf::<DB>::sent_bytes(value)).sum::<u64>();
         match self.largest {
             Some(largest) if sent + BESIDE_THE_VALUES > largest => Err(too_large(format!(
                 "its insert takes {sent} bytes, and the database takes {largest}; raise its \
@@ -157,6 +157,6 @@ fn values<DB: SqlDatabase>(record: &OutboxRecord) -> Values {
         encoding.to_owned(),
         record.content_type().to_owned(),
         record.headers_json(),
-        DB::time(record.created_at()),
+        DialectOf::<DB>::time(record.created_at()),
     ]
 }

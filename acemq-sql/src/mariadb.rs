@@ -11,7 +11,7 @@
 
 use std::{borrow::Cow, fmt::Write as _, time::SystemTime};
 
-use sqlx::{AssertSqlSafe, Executor, MySql, MySqlConnection};
+use sqlx::{AssertSqlSafe, Executor, MySql, MySqlConnection, mysql::MySqlRow};
 use tracing::{instrument::WithSubscriber, subscriber::NoSubscriber};
 
 use crate::{
@@ -32,9 +32,14 @@ const READ_COMMITTED: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; ";
 /// with transactions.
 const OPTIONS: &str = "ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_nopad_bin";
 
-impl SqlDatabase for MySql {}
+impl SqlDatabase for MySql {
+    type Dialect = MariaDbDialect;
+}
 
-impl Dialect for MySql {
+#[derive(Debug)]
+pub struct MariaDbDialect;
+
+impl Dialect<MySql> for MariaDbDialect {
     const WRITES_BEFORE_READING: bool = false;
     // The isolation level, where the statement that it was for did not come to run.
     const SETS_THE_SESSION: bool = true;
@@ -334,12 +339,12 @@ impl Dialect for MySql {
     async fn fetch(
         connection: &mut MySqlConnection,
         statement: Statement,
-    ) -> sqlx::Result<Vec<Self::Row>> {
+    ) -> sqlx::Result<Vec<MySqlRow>> {
         let sql = AssertSqlSafe(with_values(&statement));
         unheard(connection.fetch_all(sqlx::raw_sql(sql))).await
     }
 
-    fn read_time(row: &Self::Row, column: usize) -> Option<SystemTime> {
+    fn read_time(row: &MySqlRow, column: usize) -> Option<SystemTime> {
         time::parse(&Self::text(row, column)?)
     }
 
@@ -457,7 +462,7 @@ mod tests {
     use super::*;
 
     async fn run(connection: &mut MySqlConnection, sql: &str) {
-        MySql::run(connection, Statement::new(&sql.into())).await.unwrap();
+        MariaDbDialect::run(connection, Statement::new(&sql.into())).await.unwrap();
     }
 
     /// How MariaDB goes about the first statement of some: the index it uses, and what else it
@@ -466,8 +471,8 @@ mod tests {
         let sql = statement.sql.trim_start_matches(READ_COMMITTED);
         let first = sql.split(';').next().unwrap_or_default();
         let explain = Statement { sql: format!("EXPLAIN {first}").into(), ..statement };
-        let rows = MySql::fetch(connection, explain).await.unwrap();
-        let text = |column| MySql::text(&rows[0], column).unwrap_or_default();
+        let rows = MariaDbDialect::fetch(connection, explain).await.unwrap();
+        let text = |column| MariaDbDialect::text(&rows[0], column).unwrap_or_default();
         (text(5), text(9))
     }
 
@@ -476,7 +481,7 @@ mod tests {
         let Some(database) = MariaDbDatabase::create().await else { return };
         let mut connection = MySqlConnection::connect(database.url()).await.unwrap();
         let table = Table::new("o");
-        let ours = MySql::outbox_schema(&table, 10).swap_remove(0);
+        let ours = MariaDbDialect::outbox_schema(&table, 10).swap_remove(0);
         // As Rails makes it: without the column of what is due, and so without its index.
         let due = ours.find("due_10").unwrap()..ours.find("INDEX `o_pending`").unwrap();
         let rails = ours.replace(", INDEX `o_due` (due_10, created_at, id)", "");
@@ -494,9 +499,9 @@ mod tests {
             )
             .await;
             run(&mut connection, "ANALYZE TABLE o").await;
-            let look = MySql::look(&mut connection, &table).await.unwrap();
+            let look = MariaDbDialect::look(&mut connection, &table).await.unwrap();
             let layout = crate::table::OUTBOX.check(&table, look, &[]).unwrap();
-            let sql = MySql::outbox_sql(&table, &layout, 10);
+            let sql = MariaDbDialect::outbox_sql(&table, &layout, 10);
 
             let (key, extra) = plan(&mut connection, sql.claim.pick(100).unwrap()).await;
             assert_eq!(key, index);
@@ -509,7 +514,7 @@ mod tests {
                 reason: "r".to_owned(),
                 wait: 1,
             });
-            let failures = MySql::failures(failures.collect());
+            let failures = MariaDbDialect::failures(failures.collect());
             for change in [
                 sql.claim.change(ids()).text("t").integer(1),
                 mark(&sql.publish),
@@ -532,9 +537,9 @@ mod tests {
             [("'", "27"), ("\\", "5c"), ("a\0", "6100"), ("ü", "c3bc"), ("\u{1a}", "1a")]
         {
             assert_eq!(literal(text), format!("_utf8mb4 x'{hexadecimal}'"));
-            assert_eq!(MySql::sent_bytes(text), literal(text).len() as u64);
+            assert_eq!(MariaDbDialect::sent_bytes(text), literal(text).len() as u64);
         }
-        assert!(MySql::sent_bytes("plain") >= literal("plain").len() as u64);
+        assert!(MariaDbDialect::sent_bytes("plain") >= literal("plain").len() as u64);
     }
 
     #[test]
@@ -543,6 +548,6 @@ mod tests {
         let statement =
             Statement::new(&sql).list(vec!["x".into(), "$2".into()]).text("$1").integer(-7);
         assert_eq!(with_values(&statement), "a = '$1' AND b IN ('x', '$2') AND c > -7 OR a = '$1'");
-        assert_eq!(MySql::placeholders("($1, $2, 0)"), "(?, ?, 0)");
+        assert_eq!(MariaDbDialect::placeholders("($1, $2, 0)"), "(?, ?, 0)");
     }
 }

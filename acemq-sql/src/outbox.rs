@@ -12,7 +12,7 @@ use acemq::{Error, ErrorKind, OutboxRecord, OutboxSignal, Result};
 use sqlx::{Pool, Transaction};
 
 use crate::{
-    database::{OutboxSql, SqlDatabase, failed},
+    database::{Dialect, DialectOf, OutboxSql, SqlDatabase, failed},
     insert::Insert,
     name::HolderName,
     session::Session,
@@ -179,9 +179,10 @@ impl<DB: SqlDatabase> SqlOutbox<DB> {
         connection: &mut DB::Connection,
         record: &OutboxRecord,
     ) -> Result<()> {
-        let open = DB::in_transaction(&mut *connection).await.map_err(failed(|| {
-            format!("add record {} to the outbox: ask for the open transaction", record.id())
-        }))?;
+        let open =
+            DialectOf::<DB>::in_transaction(&mut *connection).await.map_err(failed(|| {
+                format!("add record {} to the outbox: ask for the open transaction", record.id())
+            }))?;
         if !open {
             return Err(Error::new(
                 ErrorKind::Unsupported,
@@ -207,7 +208,10 @@ impl<DB: SqlDatabase> SqlOutbox<DB> {
         };
         let (sql, values) = sql.insert.one::<DB>(record)?;
         self.signal.arm(record.id());
-        Ok(RecordStatement { sql: DB::placeholders(&sql).into_owned(), values: values.into() })
+        Ok(RecordStatement {
+            sql: DialectOf::<DB>::placeholders(&sql).into_owned(),
+            values: values.into(),
+        })
     }
 
     /// Says that a transaction with records has committed: the relay looks at once. Without it,
@@ -219,7 +223,7 @@ impl<DB: SqlDatabase> SqlOutbox<DB> {
     /// The statements that make the table and its indexes, for a migration.
     #[must_use]
     pub fn schema_statements(&self) -> Vec<String> {
-        DB::outbox_schema(&self.table, self.max_attempts)
+        DialectOf::<DB>::outbox_schema(&self.table, self.max_attempts)
     }
 
     /// Makes the table if it is not there, for development and tests.
@@ -243,8 +247,9 @@ impl<DB: SqlDatabase> SqlOutbox<DB> {
         let looked_at = self.sql.get().map(Arc::clone);
         match looked_at {
             Some(sql) => self.insert_with(&sql.insert, connection, records).await?,
-            None if DB::WRITES_BEFORE_READING => {
-                let sql = DB::outbox_sql(&self.table, &Layout::default(), self.max_attempts);
+            None if DialectOf::<DB>::WRITES_BEFORE_READING => {
+                let sql =
+                    DialectOf::<DB>::outbox_sql(&self.table, &Layout::default(), self.max_attempts);
                 let inserted = self.insert_with(&sql.insert, &mut *connection, records).await;
                 // What the table's shape says comes before what the insert made of it.
                 self.sql_from(connection).await?;
@@ -272,12 +277,14 @@ impl<DB: SqlDatabase> SqlOutbox<DB> {
                 [record] => self.doing(&format!("add record {}", record.id())),
                 _ => self.doing(&format!("add {} records", batch.len())),
             };
-            DB::run(&mut *connection, statement).await.map_err(failed(doing))?;
+            DialectOf::<DB>::run(&mut *connection, statement).await.map_err(failed(doing))?;
             let Some(present) = &insert.present else { continue };
             let ids = batch.iter().map(|record| record.id().to_owned()).collect();
             let present = Statement::new(present).planned_each_time().list(ids);
-            let rows = DB::fetch(&mut *connection, present).await.map_err(failed(doing))?;
-            let present: BTreeSet<_> = rows.iter().filter_map(|row| DB::text(row, 0)).collect();
+            let rows =
+                DialectOf::<DB>::fetch(&mut *connection, present).await.map_err(failed(doing))?;
+            let present: BTreeSet<_> =
+                rows.iter().filter_map(|row| DialectOf::<DB>::text(row, 0)).collect();
             if let Some(clash) = batch.iter().find(|record| !present.contains(record.id())) {
                 return Err(self.clash(clash));
             }
@@ -306,11 +313,11 @@ impl<DB: SqlDatabase> SqlOutbox<DB> {
         if let Some(sql) = self.sql.get() {
             return Ok(Arc::clone(sql));
         }
-        let look = DB::look(connection, &self.table)
+        let look = DialectOf::<DB>::look(connection, &self.table)
             .await
             .map_err(failed(|| self.doing("look at the table")))?;
         let layout = table::OUTBOX.check(&self.table, look, &self.schema_statements())?;
-        let sql = DB::outbox_sql(&self.table, &layout, self.max_attempts);
+        let sql = DialectOf::<DB>::outbox_sql(&self.table, &layout, self.max_attempts);
         Ok(Arc::clone(self.sql.get_or_init(|| Arc::new(sql))))
     }
 

@@ -5,7 +5,7 @@
 
 use std::time::SystemTime;
 
-use sqlx::{PgConnection, Postgres, Row};
+use sqlx::{PgConnection, Postgres, Row, postgres::PgRow};
 
 use crate::{
     database::{Batch, Dialect, IdempotencySql, OutboxSql, SqlDatabase, read_rows, run_statements},
@@ -14,9 +14,14 @@ use crate::{
     time,
 };
 
-impl SqlDatabase for Postgres {}
+impl SqlDatabase for Postgres {
+    type Dialect = PostgresDialect;
+}
 
-impl Dialect for Postgres {
+#[derive(Debug)]
+pub struct PostgresDialect;
+
+impl Dialect<Postgres> for PostgresDialect {
     const WRITES_BEFORE_READING: bool = false;
 
     fn outbox_sql(table: &Table, layout: &Layout, max_attempts: u32) -> OutboxSql {
@@ -204,7 +209,7 @@ impl Dialect for Postgres {
         .bind(table.quoted('"'))
         .fetch_all(connection)
         .await?;
-        let column = |row: sqlx::postgres::PgRow| -> sqlx::Result<Column> {
+        let column = |row: PgRow| -> sqlx::Result<Column> {
             let chars: Option<i64> = row.try_get(6)?;
             Ok(Column {
                 name: row.try_get(0)?,
@@ -240,7 +245,7 @@ impl Dialect for Postgres {
         format!("{}+00", time::text(time))
     }
 
-    fn read_time(row: &Self::Row, column: usize) -> Option<SystemTime> {
+    fn read_time(row: &PgRow, column: usize) -> Option<SystemTime> {
         time::from_micros(Self::integer(row, column)?)
     }
 

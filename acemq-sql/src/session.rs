@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 use sqlx::{Pool, pool::PoolConnection};
 
 use crate::{
-    database::SqlDatabase,
+    database::{Dialect, DialectOf, SqlDatabase},
     statement::{Statement, Value},
 };
 
@@ -24,7 +24,7 @@ impl<DB: SqlDatabase> Session<DB> {
     /// Runs a statement and says how many rows it changed.
     pub(crate) async fn run(&mut self, statement: Statement) -> sqlx::Result<u64> {
         self.clean = false;
-        let changed = DB::run(&mut self.connection, statement).await?;
+        let changed = DialectOf::<DB>::run(&mut self.connection, statement).await?;
         self.clean = true;
         Ok(changed)
     }
@@ -32,7 +32,7 @@ impl<DB: SqlDatabase> Session<DB> {
     /// Runs a statement and reads its rows.
     pub(crate) async fn fetch(&mut self, statement: Statement) -> sqlx::Result<Vec<DB::Row>> {
         self.clean = false;
-        let rows = DB::fetch(&mut self.connection, statement).await?;
+        let rows = DialectOf::<DB>::fetch(&mut self.connection, statement).await?;
         self.clean = true;
         Ok(rows)
     }
@@ -46,7 +46,8 @@ impl<DB: SqlDatabase> Session<DB> {
     ) -> sqlx::Result<Option<Value>> {
         let Some(pick) = pick else { return Ok(Some(Value::Integer(most))) };
         let rows = self.fetch(pick).await?;
-        let ids: Vec<String> = rows.iter().filter_map(|row| DB::text(row, 0)).collect();
+        let ids: Vec<String> =
+            rows.iter().filter_map(|row| DialectOf::<DB>::text(row, 0)).collect();
         Ok((!ids.is_empty()).then_some(Value::List(ids)))
     }
 }
@@ -67,7 +68,7 @@ impl<DB: SqlDatabase> DerefMut for Session<DB> {
 
 impl<DB: SqlDatabase> Drop for Session<DB> {
     fn drop(&mut self) {
-        if !self.clean && DB::SETS_THE_SESSION {
+        if !self.clean && DialectOf::<DB>::SETS_THE_SESSION {
             self.connection.close_on_drop();
         }
     }

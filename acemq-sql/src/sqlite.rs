@@ -6,7 +6,7 @@
 
 use std::time::SystemTime;
 
-use sqlx::{Row, Sqlite, SqliteConnection};
+use sqlx::{Row, Sqlite, SqliteConnection, sqlite::SqliteRow};
 
 use crate::{
     database::{Batch, Dialect, IdempotencySql, OutboxSql, SqlDatabase, read_rows, run_statements},
@@ -18,9 +18,14 @@ use crate::{
 /// Three digits of milliseconds and three zeros: as wide as what others write.
 const NOW: &str = "strftime('%Y-%m-%d %H:%M:%f000', 'now')";
 
-impl SqlDatabase for Sqlite {}
+impl SqlDatabase for Sqlite {
+    type Dialect = SqliteDialect;
+}
 
-impl Dialect for Sqlite {
+#[derive(Debug)]
+pub struct SqliteDialect;
+
+impl Dialect<Sqlite> for SqliteDialect {
     // A deferred transaction that has read cannot always write, whatever the busy timeout.
     const WRITES_BEFORE_READING: bool = true;
 
@@ -214,7 +219,7 @@ impl Dialect for Sqlite {
         .bind(table.schema().unwrap_or("main").to_owned())
         .fetch_all(connection)
         .await?;
-        let column = |row: sqlx::sqlite::SqliteRow| -> sqlx::Result<Column> {
+        let column = |row: SqliteRow| -> sqlx::Result<Column> {
             let declared: String = row.try_get_unchecked(1)?;
             Ok(Column {
                 name: row.try_get_unchecked(0)?,
@@ -249,7 +254,7 @@ impl Dialect for Sqlite {
         time::text(time)
     }
 
-    fn read_time(row: &Self::Row, column: usize) -> Option<SystemTime> {
+    fn read_time(row: &SqliteRow, column: usize) -> Option<SystemTime> {
         time::parse(&Self::text(row, column)?)
     }
 
@@ -294,18 +299,18 @@ mod tests {
     /// How SQLite goes about a statement.
     async fn plan(connection: &mut SqliteConnection, sql: &str) -> String {
         let explain = Statement::new(&format!("EXPLAIN QUERY PLAN {sql}").into());
-        let rows = Sqlite::fetch(connection, explain).await.unwrap();
-        rows.iter().filter_map(|row| Sqlite::text(row, 3)).collect::<Vec<_>>().join("; ")
+        let rows = SqliteDialect::fetch(connection, explain).await.unwrap();
+        rows.iter().filter_map(|row| SqliteDialect::text(row, 3)).collect::<Vec<_>>().join("; ")
     }
 
     #[tokio::test]
     async fn claims_read_the_index_of_due_records_and_marks_go_by_id() {
         let mut connection = SqliteConnection::connect("sqlite::memory:").await.unwrap();
         let table = Table::new("o");
-        for statement in Sqlite::outbox_schema(&table, 10) {
-            Sqlite::run(&mut connection, Statement::new(&statement.into())).await.unwrap();
+        for statement in SqliteDialect::outbox_schema(&table, 10) {
+            SqliteDialect::run(&mut connection, Statement::new(&statement.into())).await.unwrap();
         }
-        let sql = Sqlite::outbox_sql(&table, &Layout::default(), 10);
+        let sql = SqliteDialect::outbox_sql(&table, &Layout::default(), 10);
         let pick = plan(&mut connection, &sql.claim.pick(1).unwrap().sql).await;
         assert!(pick.contains("USING INDEX o_due") || pick.contains("COVERING INDEX o_due"));
         assert!(!pick.contains("TEMP B-TREE"), "the backlog is sorted: {pick}");

@@ -16,7 +16,7 @@ use acemq::{
 use super::SqlOutbox;
 use crate::{
     body,
-    database::{Failure, OutboxSql, SqlDatabase, failed},
+    database::{Dialect, DialectOf, Failure, OutboxSql, SqlDatabase, failed},
     name::HolderName,
     session::Session,
     statement::Statement,
@@ -77,7 +77,7 @@ impl<DB: SqlDatabase> OutboxStore for SqlOutbox<DB> {
                 reason: reason(&failure.reason),
                 wait: micros(failure.retry_after),
             });
-            let values = DB::failures(failures.collect());
+            let values = DialectOf::<DB>::failures(failures.collect());
             let fail = Statement::new(&sql.fail).planned_each_time();
             marked += session
                 .run(values.into_iter().fold(fail, Statement::value))
@@ -125,7 +125,11 @@ impl<DB: SqlDatabase> OutboxStore for SqlOutbox<DB> {
             .fetch(Statement::new(&sql.pending))
             .await
             .map_err(failed(|| self.doing("count the pending records")))?;
-        Ok(rows.first().and_then(|row| DB::integer(row, 0)).unwrap_or_default().unsigned_abs())
+        Ok(rows
+            .first()
+            .and_then(|row| DialectOf::<DB>::integer(row, 0))
+            .unwrap_or_default()
+            .unsigned_abs())
     }
 
     async fn stuck(&self, limit: usize) -> Result<Vec<StuckRecord>> {
@@ -135,7 +139,7 @@ impl<DB: SqlDatabase> OutboxStore for SqlOutbox<DB> {
             .integer(i64::try_from(limit).unwrap_or(i64::MAX));
         let rows =
             session.fetch(stuck).await.map_err(failed(|| self.doing("list the stuck records")))?;
-        let text = |row: &DB::Row, column| DB::text(row, column).unwrap_or_default();
+        let text = |row: &DB::Row, column| DialectOf::<DB>::text(row, column).unwrap_or_default();
         Ok(rows
             .iter()
             .map(|row| {
@@ -145,8 +149,8 @@ impl<DB: SqlDatabase> OutboxStore for SqlOutbox<DB> {
                     text(row, 2),
                     attempts::<DB>(row, 3),
                 );
-                stuck.last_error = DB::text(row, 4);
-                stuck.created_at = DB::read_time(row, 5);
+                stuck.last_error = DialectOf::<DB>::text(row, 4);
+                stuck.created_at = DialectOf::<DB>::read_time(row, 5);
                 stuck
             })
             .collect())
@@ -177,7 +181,7 @@ impl<DB: SqlDatabase> OutboxStore for SqlOutbox<DB> {
             .map_err(failed(|| self.doing("look for other relays")))?;
         let others: BTreeSet<String> = rows
             .iter()
-            .filter_map(|row| DB::text(row, 0))
+            .filter_map(|row| DialectOf::<DB>::text(row, 0))
             .map(|token| HolderName::of(&token).to_owned())
             .filter(|name| name != self.name.as_str())
             .collect();
@@ -218,8 +222,8 @@ fn in_order<DB: SqlDatabase>(rows: &[DB::Row], token: &str) -> Vec<ClaimedRecord
 
 /// A claimed row, with its place in the order. What cannot be read fails alone.
 fn read<DB: SqlDatabase>(row: &DB::Row, token: &str) -> (Option<SystemTime>, ClaimedRecord) {
-    let id = DB::text(row, 0).unwrap_or_default();
-    let created_at = DB::read_time(row, 7);
+    let id = DialectOf::<DB>::text(row, 0).unwrap_or_default();
+    let created_at = DialectOf::<DB>::read_time(row, 7);
     let claim = RecordClaim::new(id.as_str(), token);
     let content = content::<DB>(row, id, created_at);
     (created_at, ClaimedRecord::new(claim, attempts::<DB>(row, 8), content))
@@ -233,9 +237,11 @@ fn content<DB: SqlDatabase>(
     let unreadable =
         |what: String| Error::new(ErrorKind::Decode, format!("read outbox record {id}: {what}"));
     let text = |column: usize, name: &str| {
-        DB::text(row, column).ok_or_else(|| unreadable(format!("its {name} is null or not text")))
+        DialectOf::<DB>::text(row, column)
+            .ok_or_else(|| unreadable(format!("its {name} is null or not text")))
     };
-    let bytes = DB::bytes(row, 3).ok_or_else(|| unreadable("its body is null".to_owned()))?;
+    let bytes =
+        DialectOf::<DB>::bytes(row, 3).ok_or_else(|| unreadable("its body is null".to_owned()))?;
     let stored = StoredRecord {
         id: id.clone(),
         exchange_name: text(1, "exchange_name")?,
@@ -250,7 +256,7 @@ fn content<DB: SqlDatabase>(
 }
 
 fn attempts<DB: SqlDatabase>(row: &DB::Row, column: usize) -> u32 {
-    let attempts = DB::integer(row, column).unwrap_or_default().max(0);
+    let attempts = DialectOf::<DB>::integer(row, column).unwrap_or_default().max(0);
     u32::try_from(attempts).unwrap_or(u32::MAX)
 }
 
