@@ -89,11 +89,13 @@ impl Insert {
         records: &'r [OutboxRecord],
     ) -> Result<Vec<(&'r [OutboxRecord], Statement)>> {
         let mut batches = Vec::new();
+        let most = self.largest.unwrap_or(u64::MAX).saturating_sub(BESIDE_THE_VALUES);
+        let most = most.min(BYTES_A_STATEMENT);
         let (mut first, mut rows, mut bytes) = (0, Vec::new(), 0);
         for (n, record) in records.iter().enumerate() {
             let values = values::<DB>(record);
             let more = self.check::<DB>(record, &values)?;
-            if rows.len() == ROWS_A_STATEMENT || (bytes + more > BYTES_A_STATEMENT && n > first) {
+            if rows.len() == ROWS_A_STATEMENT || (bytes + more > most && n > first) {
                 batches.push((&records[first..n], self.statement(std::mem::take(&mut rows))));
                 (first, bytes) = (n, 0);
             }

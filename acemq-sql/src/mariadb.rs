@@ -9,11 +9,14 @@
 //! order, and they never meet the rows of a transaction that is still open. The level is set for
 //! the one statement that follows, never for the session.
 
-use std::{borrow::Cow, fmt::Write as _, time::SystemTime};
+mod text;
+
+use std::{borrow::Cow, time::SystemTime};
 
 use sqlx::{AssertSqlSafe, Executor, MySql, MySqlConnection, mysql::MySqlRow};
 use tracing::{instrument::WithSubscriber, subscriber::NoSubscriber};
 
+use self::text::{literal, literal_size, with_question_marks, with_values};
 use crate::{
     database::{Batch, Dialect, Failure, IdempotencySql, OutboxSql, SqlDatabase, read_rows},
     insert::Insert,
@@ -67,7 +70,7 @@ impl Dialect<MySql> for MariaDbDialect {
         if layout.column("id").is_some_and(|id| id.loose.is_some()) {
             // Locking, so that it sees rows that committed after the caller's snapshot.
             insert.present = Some(
-                format!("SELECT {} FROM {by_id} WHERE id IN ($1) FOR UPDATE", text("id")).into(),
+                format!("SELECT {} FROM {by_id} WHERE id IN ($1) FOR UPDATE", cast("id")).into(),
             );
         }
         OutboxSql {
@@ -78,7 +81,7 @@ impl Dialect<MySql> for MariaDbDialect {
                 format!(
                     "{READ_COMMITTED}SELECT {} FROM {t} WHERE {listed} AND {free} \
                      ORDER BY created_at, id LIMIT $1 FOR UPDATE SKIP LOCKED",
-                    text("id")
+                    cast("id")
                 ),
                 // Two statements that hold no lock between them: who updates first has the row,
                 // and a relay that stops in the middle holds up nobody.
@@ -88,14 +91,14 @@ impl Dialect<MySql> for MariaDbDialect {
                      WHERE id IN ($1) AND {waiting} AND {free}; \
                      SELECT {}, {}, {}, {}, {}, {}, {}, {}, attempts FROM {by_id} \
                      WHERE id IN ($1) AND locked_by = $2",
-                    text("id"),
-                    text("exchange_name"),
-                    text("routing_key"),
-                    text("body"),
-                    text("body_encoding"),
-                    text("content_type"),
-                    text("headers"),
-                    text("created_at"),
+                    cast("id"),
+                    cast("exchange_name"),
+                    cast("routing_key"),
+                    cast("body"),
+                    cast("body_encoding"),
+                    cast("content_type"),
+                    cast("headers"),
+                    cast("created_at"),
                 ),
             ),
             publish: format!(
@@ -128,18 +131,18 @@ impl Dialect<MySql> for MariaDbDialect {
                 "SELECT {}, {}, {}, attempts, {}, {} FROM {t} \
                  WHERE published_at IS NULL AND attempts >= {max_attempts} \
                  ORDER BY created_at, id LIMIT $1",
-                text("id"),
-                text("exchange_name"),
-                text("routing_key"),
-                text("last_error"),
-                text("created_at"),
+                cast("id"),
+                cast("exchange_name"),
+                cast("routing_key"),
+                cast("last_error"),
+                cast("created_at"),
             )
             .into(),
             purge: Batch::picked(
                 format!(
                     "SELECT {} FROM {t} WHERE published_at <= {NOW} - INTERVAL $2 MICROSECOND \
                      ORDER BY published_at LIMIT $1",
-                    text("id")
+                    cast("id")
                 ),
                 format!(
                     "{READ_COMMITTED}DELETE old FROM {t} AS old FORCE INDEX (PRIMARY) \
@@ -151,7 +154,7 @@ impl Dialect<MySql> for MariaDbDialect {
                 "SELECT DISTINCT {} FROM (SELECT locked_by, locked_until FROM {t} \
                  WHERE {listed} ORDER BY created_at, id LIMIT 5000) AS head \
                  WHERE locked_by IS NOT NULL AND locked_until > {NOW}",
-                text("locked_by")
+                cast("locked_by")
             )
             .into(),
         }
@@ -196,7 +199,7 @@ impl Dialect<MySql> for MariaDbDialect {
             .into(),
             look: format!(
                 "SELECT {}, expires_at <= {NOW} FROM {t} WHERE message_id = $1",
-                text("state")
+                cast("state")
             )
             .into(),
             take_over: format!(
@@ -226,7 +229,7 @@ impl Dialect<MySql> for MariaDbDialect {
             purge: Batch::picked(
                 format!(
                     "SELECT {} FROM {t} WHERE expires_at <= {NOW} ORDER BY expires_at LIMIT $1",
-                    text("message_id")
+                    cast("message_id")
                 ),
                 format!(
                     "{READ_COMMITTED}DELETE old FROM {t} AS old FORCE INDEX (PRIMARY) \
@@ -260,12 +263,12 @@ impl Dialect<MySql> for MariaDbDialect {
              FROM information_schema.columns AS c \
              JOIN information_schema.tables AS t USING (table_schema, table_name) \
              WHERE c.table_schema = {schema} AND c.table_name = {}",
-            text("c.column_name"),
-            text("c.column_type"),
-            text("c.data_type"),
-            text("c.character_set_name"),
-            text("c.collation_name"),
-            text("t.engine"),
+            cast("c.column_name"),
+            cast("c.column_type"),
+            cast("c.data_type"),
+            cast("c.character_set_name"),
+            cast("c.collation_name"),
+            cast("t.engine"),
             literal(table.name()),
         );
         let rows = Self::fetch(connection, Statement::new(&sql.into())).await?;
@@ -312,8 +315,7 @@ impl Dialect<MySql> for MariaDbDialect {
     }
 
     fn sent_bytes(value: &str) -> u64 {
-        let characters = if is_plain(value) { value.len() } else { 2 * value.len() };
-        (characters + LITERAL) as u64
+        literal_size(value) as u64
     }
 
     fn failures(failures: Vec<Failure>) -> Vec<Value> {
@@ -328,7 +330,7 @@ impl Dialect<MySql> for MariaDbDialect {
     }
 
     fn placeholders(sql: &str) -> Cow<'_, str> {
-        Cow::Owned(fill(sql, |_, sql| sql.push('?')))
+        Cow::Owned(with_question_marks(sql))
     }
 
     async fn run(connection: &mut MySqlConnection, statement: Statement) -> sqlx::Result<u64> {
@@ -363,7 +365,7 @@ fn due_column(max_attempts: u32) -> String {
 }
 
 /// A column as its bytes, whatever character set the session would have it in.
-fn text(column: &str) -> String {
+fn cast(column: &str) -> String {
     format!("CAST({column} AS BINARY)")
 }
 
@@ -401,57 +403,6 @@ async fn unheard<T>(statement: impl Future<Output = T>) -> T {
     } else {
         statement.await
     }
-}
-
-/// A statement's text, values and all.
-fn with_values(statement: &Statement) -> String {
-    fill(&statement.sql, |number, sql| match statement.values.get(number.wrapping_sub(1)) {
-        Some(Value::Text(text)) => sql.push_str(&literal(text)),
-        Some(Value::Integer(integer)) => sql.push_str(&integer.to_string()),
-        Some(Value::List(list)) => {
-            sql.push_str(&list.iter().map(|text| literal(text)).collect::<Vec<_>>().join(", "));
-        }
-        // The server says that there is a placeholder too many.
-        None => sql.push('?'),
-    })
-}
-
-/// Puts something in the place of each `$1`, `$2`, …
-fn fill(sql: &str, mut put: impl FnMut(usize, &mut String)) -> String {
-    let mut parts = sql.split('$');
-    let mut filled = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let digits = part.bytes().take_while(u8::is_ascii_digit).count();
-        let (number, rest) = part.split_at(digits);
-        put(number.parse().unwrap_or_default(), &mut filled);
-        filled.push_str(rest);
-    }
-    filled
-}
-
-/// What a literal has beside its characters, at most.
-const LITERAL: usize = "_utf8mb4 x''".len();
-
-/// Text as a literal that means the same in every SQL mode and character set, and cannot end
-/// before its end: plain text in quotes, anything else in hexadecimal.
-fn literal(text: &str) -> String {
-    if is_plain(text) {
-        return format!("'{text}'");
-    }
-    let mut literal = String::with_capacity(2 * text.len() + LITERAL);
-    literal.push_str("_utf8mb4 x'");
-    for byte in text.bytes() {
-        // Writing to a string does not fail.
-        let _ = write!(literal, "{byte:02x}");
-    }
-    literal.push('\'');
-    literal
-}
-
-/// Whether every character stands for itself between quotes, whatever the settings.
-fn is_plain(text: &str) -> bool {
-    let stands_for_itself = |byte: u8| byte.is_ascii_graphic() || byte.is_ascii_whitespace();
-    text.bytes().all(|byte| stands_for_itself(byte) && byte != b'\'' && byte != b'\\')
 }
 
 #[cfg(test)]
@@ -527,27 +478,5 @@ mod tests {
                 assert_eq!(plan(&mut connection, change).await.0, "PRIMARY", "{text}");
             }
         }
-    }
-
-    #[test]
-    fn a_literal_holds_any_text_and_never_ends_early() {
-        assert_eq!(literal("order.placed {\"n\": 1}"), "'order.placed {\"n\": 1}'");
-        assert_eq!(literal(""), "''");
-        for (text, hexadecimal) in
-            [("'", "27"), ("\\", "5c"), ("a\0", "6100"), ("ü", "c3bc"), ("\u{1a}", "1a")]
-        {
-            assert_eq!(literal(text), format!("_utf8mb4 x'{hexadecimal}'"));
-            assert_eq!(MariaDbDialect::sent_bytes(text), literal(text).len() as u64);
-        }
-        assert!(MariaDbDialect::sent_bytes("plain") >= literal("plain").len() as u64);
-    }
-
-    #[test]
-    fn values_are_put_in_by_number_and_are_not_looked_into() {
-        let sql = "a = $2 AND b IN ($1) AND c > $3 OR a = $2".into();
-        let statement =
-            Statement::new(&sql).list(vec!["x".into(), "$2".into()]).text("$1").integer(-7);
-        assert_eq!(with_values(&statement), "a = '$1' AND b IN ('x', '$2') AND c > -7 OR a = '$1'");
-        assert_eq!(MariaDbDialect::placeholders("($1, $2, 0)"), "(?, ?, 0)");
     }
 }

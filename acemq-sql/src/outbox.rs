@@ -140,7 +140,8 @@ impl<DB: SqlDatabase> SqlOutbox<DB> {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Store`] where the database fails; [`ErrorKind::NotFound`] and
+    /// [`ErrorKind::Store`] where the database fails (roll back then: PostgreSQL does not go on, and
+    /// MariaDB may have rolled back by itself); [`ErrorKind::NotFound`] and
     /// [`ErrorKind::Config`] where the table is missing or has another shape;
     /// [`ErrorKind::TooLarge`] for what the table or the database has no room for, which leaves
     /// the transaction as it was; [`ErrorKind::Config`] for an id that the table takes for

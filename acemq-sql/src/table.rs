@@ -253,7 +253,8 @@ impl Shape {
         match (&key.loose, &self.loose_key) {
             _ if !key.is_key => Some(format!("column {name} is not its primary key")),
             (Some(collation), LooseKey::IsRefused) => Some(format!(
-                "column {name} has collation {collation}, for which different ids may be the same"
+                "column {name} has collation {collation}, for which different ids may be the same; \
+                 give it one that compares byte for byte, such as utf8mb4_nopad_bin"
             )),
             _ => None,
         }

@@ -25,8 +25,10 @@ use crate::{
 
 /// The longest `last_error`; the column is that wide.
 const MAX_REASON_CHARS: usize = 1_000;
-/// How many rows one statement marks as failed or purges: it holds its locks briefly.
-const ROWS_A_STATEMENT: u32 = 1_000;
+/// How many failures one statement writes down, with their reasons.
+const FAILED_A_STATEMENT: usize = 100;
+/// How many rows one purging statement removes: it holds its locks briefly.
+const PURGED_A_STATEMENT: u32 = 1_000;
 /// How often a claim is tried while others take the very rows that it has picked.
 const TRIES: usize = 10;
 
@@ -70,7 +72,7 @@ impl<DB: SqlDatabase> OutboxStore for SqlOutbox<DB> {
         }
         let (mut session, sql) = self.prepared("mark records failed").await?;
         let mut marked = 0;
-        for failures in failures.chunks(ROWS_A_STATEMENT as usize) {
+        for failures in failures.chunks(FAILED_A_STATEMENT) {
             let failures = failures.iter().map(|failure| Failure {
                 id: failure.claim.id().to_owned(),
                 token: failure.claim.token().to_owned(),
@@ -159,14 +161,14 @@ impl<DB: SqlDatabase> OutboxStore for SqlOutbox<DB> {
     async fn purge_published(&self, older_than: Duration) -> Result<u64> {
         let doing = || self.doing("purge published records");
         let (mut session, sql) = self.prepared("purge published records").await?;
-        let (most, age) = (i64::from(ROWS_A_STATEMENT), micros(older_than));
+        let (most, age) = (i64::from(PURGED_A_STATEMENT), micros(older_than));
         let pick = || sql.purge.pick(most).map(|pick| pick.integer(age));
         let mut purged = 0;
         while let Some(target) = session.target(pick(), most).await.map_err(failed(doing))? {
             let purge = sql.purge.change(target).integer(age);
             let removed = session.run(purge).await.map_err(failed(doing))?;
             purged += removed;
-            if removed < ROWS_A_STATEMENT.into() {
+            if removed < PURGED_A_STATEMENT.into() {
                 break;
             }
         }
