@@ -376,8 +376,9 @@ fn of_its_own(list: &str) -> String {
 
 fn kind(data_type: &str, charset: Option<&str>) -> Kind {
     match data_type {
-        // Others would turn what they cannot hold into question marks.
-        "varchar" | "char" | "tinytext" | "text" | "mediumtext" | "longtext"
+        // Other character sets would make question marks of what they do not hold, and `char` drops
+        // spaces.
+        "varchar" | "tinytext" | "text" | "mediumtext" | "longtext"
             if charset == Some("utf8mb4") =>
         {
             Kind::Text

@@ -104,6 +104,7 @@ async fn a_table_that_would_lose_something_is_refused_and_says_what() {
             "created_at is of type timestamp",
         ),
         ("d", "body LONGTEXT", "body LONGBLOB", "body is of type longblob"),
+        ("e", "id VARCHAR(64)", "id CHAR(64)", "id is of type char(64)"),
     ] {
         let outbox = Outbox::new(database.pool.clone()).table(table).unwrap();
         let create = outbox.schema_statements().swap_remove(0);
