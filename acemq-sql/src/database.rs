@@ -3,125 +3,153 @@
 //! The stores are written once, over [`Dialect`]: it hands out SQL, binds values, runs statements
 //! and reads rows. Each database has one file with its SQL.
 
-use std::{future::Future, sync::Arc, time::SystemTime};
+use std::{borrow::Cow, future::Future, sync::Arc, time::SystemTime};
 
 use acemq::{Error, ErrorKind};
+use serde_json::json;
 
-use crate::table::{Column, Table, Times};
+use crate::{
+    insert::Insert,
+    statement::{Statement, Value},
+    table::{Layout, Look, Table},
+};
 
-/// A database that the stores work on: PostgreSQL (feature `postgres`) or SQLite (feature
-/// `sqlite`).
+/// A database that the stores work on: PostgreSQL (feature `postgres`), SQLite (feature
+/// `sqlite`) or MariaDB (feature `mysql`, as sqlx calls its driver).
+///
+/// It cannot be implemented outside of this crate.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a database that acemq-sql has a store for",
-    note = "use `sqlx::Postgres` (feature `postgres`) or `sqlx::Sqlite` (feature `sqlite`)"
+    note = "use `sqlx::Postgres` (feature `postgres`), `sqlx::Sqlite` (feature `sqlite`) or \
+            `sqlx::MySql` (feature `mysql`)"
 )]
-pub trait SqlDatabase: Dialect {}
+pub trait SqlDatabase: sqlx::Database {
+    #[doc(hidden)]
+    type Dialect: Dialect<Self>;
+}
 
-/// The part of a database that only this crate uses.
-pub trait Dialect: sqlx::Database + Sized {
+/// The dialect of a database.
+pub(crate) type DialectOf<DB> = <DB as SqlDatabase>::Dialect;
+
+/// What is different from one database to another.
+pub trait Dialect<DB: sqlx::Database> {
     /// Whether a transaction that reads and then writes may fail for that alone, so that the
     /// caller's must not be read in before it is written in.
     const WRITES_BEFORE_READING: bool;
 
-    fn outbox_sql(table: &Table, times: Times, max_attempts: u32) -> OutboxSql;
+    /// Whether a statement that failed or was cut short may leave a setting of ours behind on its
+    /// connection, which then must not go back to the caller's pool.
+    const SETS_THE_SESSION: bool = false;
+
+    fn outbox_sql(table: &Table, layout: &Layout, max_attempts: u32) -> OutboxSql;
     fn outbox_schema(table: &Table, max_attempts: u32) -> Vec<String>;
-    fn idempotency_sql(table: &Table, times: Times) -> IdempotencySql;
+    fn idempotency_sql(table: &Table, layout: &Layout) -> IdempotencySql;
     fn idempotency_schema(table: &Table) -> Vec<String>;
 
-    /// A table's columns; none for a table that does not exist.
-    fn columns(
-        connection: &mut Self::Connection,
+    /// What the database says about a table.
+    fn look(
+        connection: &mut DB::Connection,
         table: &Table,
-    ) -> impl Future<Output = sqlx::Result<Vec<Column>>> + Send;
+    ) -> impl Future<Output = sqlx::Result<Look>> + Send;
 
     /// Asks the database whether a transaction is open.
     fn in_transaction(
-        connection: &mut Self::Connection,
+        connection: &mut DB::Connection,
     ) -> impl Future<Output = sqlx::Result<bool>> + Send;
 
     /// A time as a value of the statements.
     fn time(time: SystemTime) -> String;
 
+    /// How many bytes a value of a statement takes on its way.
+    fn sent_bytes(value: &str) -> u64 {
+        value.len() as u64
+    }
+
+    /// Failures as the values of the statement that writes them down.
+    fn failures(failures: Vec<Failure>) -> Vec<Value> {
+        let list = failures.into_iter().map(|failure| {
+            let Failure { id, token, reason, wait } = failure;
+            json!({ "id": id, "token": token, "reason": reason, "wait": wait })
+        });
+        vec![Value::Text(list.collect::<serde_json::Value>().to_string())]
+    }
+
+    /// SQL with its placeholders as other clients of the database know them.
+    fn placeholders(sql: &str) -> Cow<'_, str> {
+        Cow::Borrowed(sql)
+    }
+
     /// Runs a statement and says how many rows it changed.
     fn run(
-        connection: &mut Self::Connection,
+        connection: &mut DB::Connection,
         statement: Statement,
     ) -> impl Future<Output = sqlx::Result<u64>> + Send;
 
     /// Runs a statement and reads its rows.
     fn fetch(
-        connection: &mut Self::Connection,
+        connection: &mut DB::Connection,
         statement: Statement,
-    ) -> impl Future<Output = sqlx::Result<Vec<Self::Row>>> + Send;
+    ) -> impl Future<Output = sqlx::Result<Vec<DB::Row>>> + Send;
 
     /// A column's bytes, whatever its type says.
-    fn bytes(row: &Self::Row, column: usize) -> Option<Vec<u8>>;
-    fn integer(row: &Self::Row, column: usize) -> Option<i64>;
-    fn read_time(row: &Self::Row, column: usize) -> Option<SystemTime>;
+    fn bytes(row: &DB::Row, column: usize) -> Option<Vec<u8>>;
+    fn integer(row: &DB::Row, column: usize) -> Option<i64>;
+    fn read_time(row: &DB::Row, column: usize) -> Option<SystemTime>;
 
-    fn text(row: &Self::Row, column: usize) -> Option<String> {
+    fn text(row: &DB::Row, column: usize) -> Option<String> {
         String::from_utf8(Self::bytes(row, column)?).ok()
     }
 }
 
-/// A value of a statement.
-#[derive(Clone, Debug)]
-pub(crate) enum Value {
-    Text(String),
-    Integer(i64),
-    List(Vec<String>),
+/// What a record failed for, and how long it waits until it is tried again, in microseconds.
+#[derive(Debug)]
+pub struct Failure {
+    pub(crate) id: String,
+    pub(crate) token: String,
+    pub(crate) reason: String,
+    pub(crate) wait: i64,
 }
 
-/// SQL and its values.
-#[derive(Clone, Debug)]
-pub struct Statement {
-    pub(crate) sql: Arc<str>,
-    pub(crate) values: Vec<Value>,
-    /// Whether the connection keeps it prepared. Not where the best plan depends on the values or
-    /// on how full the table is: a plan made while it was empty would be kept.
-    pub(crate) kept: bool,
+/// A change to a batch of rows.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    pick: Option<Arc<str>>,
+    change: Arc<str>,
 }
 
-impl Statement {
-    pub(crate) fn new(sql: &Arc<str>) -> Self {
-        Self { sql: Arc::clone(sql), values: Vec::new(), kept: true }
+impl Batch {
+    /// A change that chooses its rows. Its first value is how many at most.
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    pub(crate) fn at_once(change: String) -> Self {
+        Self { pick: None, change: change.into() }
     }
 
-    pub(crate) fn planned_each_time(mut self) -> Self {
-        self.kept = false;
-        self
+    /// For a database where a change that chooses would wait for others: the ids of at most so
+    /// many rows, and the change that has them as its first value.
+    #[cfg(any(feature = "mysql", feature = "sqlite"))]
+    pub(crate) fn picked(pick: String, change: String) -> Self {
+        Self { pick: Some(pick.into()), change: change.into() }
     }
 
-    pub(crate) fn text(mut self, value: impl Into<String>) -> Self {
-        self.values.push(Value::Text(value.into()));
-        self
+    pub(crate) fn pick(&self, most: i64) -> Option<Statement> {
+        let pick = self.pick.as_ref()?;
+        Some(Statement::new(pick).planned_each_time().integer(most))
     }
 
-    pub(crate) fn integer(mut self, value: i64) -> Self {
-        self.values.push(Value::Integer(value));
-        self
-    }
-
-    pub(crate) fn list(mut self, values: Vec<String>) -> Self {
-        self.values.push(Value::List(values));
-        self
+    pub(crate) fn change(&self, target: Value) -> Statement {
+        Statement::new(&self.change).planned_each_time().value(target)
     }
 }
 
-/// The outbox's statements. Spans are microseconds.
+/// The outbox's statements. Spans are microseconds; a target is how many rows, or their ids.
 #[derive(Debug)]
 pub struct OutboxSql {
-    /// The insert up to `VALUES`, what one row is with its first placeholder's number, and the
-    /// end. The values: id, exchange, routing key, body, its encoding, content type, headers,
-    /// time of making.
     pub(crate) insert: Insert,
-    /// Whether there is anything to claim, on databases where an empty claim would lock.
-    pub(crate) peek: Option<Arc<str>>,
-    /// Most rows, token, lease. Returns the rows, in no order.
-    pub(crate) claim: Arc<str>,
+    /// Target; for the change also token, lease. Returns the rows, in no order.
+    pub(crate) claim: Batch,
     /// Ids.
     pub(crate) publish: Arc<str>,
-    /// A JSON array of objects with id, token, reason and wait.
+    /// What [`Dialect::failures`] makes.
     pub(crate) fail: Arc<str>,
     /// Ids, token.
     pub(crate) give_back: Arc<str>,
@@ -130,47 +158,16 @@ pub struct OutboxSql {
     pub(crate) pending: Arc<str>,
     /// Most rows.
     pub(crate) stuck: Arc<str>,
-    /// Age, most rows.
-    pub(crate) purge: Arc<str>,
+    /// Target, age.
+    pub(crate) purge: Batch,
     pub(crate) holders: Arc<str>,
-}
-
-/// The parts of an insert of any number of rows.
-#[derive(Debug)]
-pub(crate) struct Insert {
-    pub(crate) head: String,
-    pub(crate) row: fn(first: usize, times: Times) -> String,
-    pub(crate) times: Times,
-    pub(crate) tail: &'static str,
-    /// The same for one row.
-    pub(crate) one: Arc<str>,
-}
-
-impl Insert {
-    pub(crate) const VALUES: usize = 8;
-
-    pub(crate) fn new(
-        head: String,
-        row: fn(first: usize, times: Times) -> String,
-        times: Times,
-        tail: &'static str,
-    ) -> Self {
-        let mut insert = Self { head, row, times, tail, one: Arc::from("") };
-        insert.one = insert.rows(1);
-        insert
-    }
-
-    pub(crate) fn rows(&self, count: usize) -> Arc<str> {
-        let rows: Vec<String> =
-            (0..count).map(|row| (self.row)(row * Self::VALUES + 1, self.times)).collect();
-        format!("{}{}{}", self.head, rows.join(", "), self.tail).into()
-    }
 }
 
 /// The idempotency store's statements. Spans are microseconds.
 #[derive(Debug)]
 pub struct IdempotencySql {
-    /// Key, token, lease. Changes no row where the key exists.
+    /// Key, token, lease. Returns a row where the key is this token's now, and changes none where
+    /// it was there.
     pub(crate) insert: Arc<str>,
     /// Key. Returns the state, and 1 where it has expired.
     pub(crate) look: Arc<str>,
@@ -182,8 +179,8 @@ pub struct IdempotencySql {
     pub(crate) release: Arc<str>,
     /// Key, token, lease.
     pub(crate) renew: Arc<str>,
-    /// Most rows.
-    pub(crate) purge: Arc<str>,
+    /// Target.
+    pub(crate) purge: Batch,
     pub(crate) size: Arc<str>,
 }
 
@@ -203,13 +200,14 @@ pub(crate) fn failed(doing: impl FnOnce() -> String) -> impl FnOnce(sqlx::Error)
     }
 }
 
-/// How a statement is run and its rows are read: the same words for every database, but sqlx's
-/// bounds on them can only be met one database at a time.
+/// How a statement is run: the same words for every database that takes values apart from the
+/// SQL, but sqlx's bounds on them can only be met one database at a time.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 macro_rules! run_statements {
     ($database:ty, $list:expr) => {
         async fn run(
             connection: &mut <$database as sqlx::Database>::Connection,
-            statement: $crate::database::Statement,
+            statement: $crate::statement::Statement,
         ) -> sqlx::Result<u64> {
             let query = $crate::database::bound!($database, statement, $list);
             Ok(query.execute(connection).await?.rows_affected())
@@ -217,12 +215,34 @@ macro_rules! run_statements {
 
         async fn fetch(
             connection: &mut <$database as sqlx::Database>::Connection,
-            statement: $crate::database::Statement,
+            statement: $crate::statement::Statement,
         ) -> sqlx::Result<Vec<<$database as sqlx::Database>::Row>> {
             let query = $crate::database::bound!($database, statement, $list);
             query.fetch_all(connection).await
         }
+    };
+}
 
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+macro_rules! bound {
+    ($database:ty, $statement:expr, $list:expr) => {{
+        // The SQL is this crate's own, around names that were checked to be plain identifiers.
+        let mut query = sqlx::query::<$database>(sqlx::AssertSqlSafe($statement.sql))
+            .persistent($statement.kept);
+        for value in $statement.values {
+            query = match value {
+                $crate::statement::Value::Text(text) => query.bind(text),
+                $crate::statement::Value::Integer(integer) => query.bind(integer),
+                $crate::statement::Value::List(list) => query.bind($list(list)),
+            };
+        }
+        query
+    }};
+}
+
+/// How a row is read, likewise.
+macro_rules! read_rows {
+    ($database:ty) => {
         fn bytes(row: &<$database as sqlx::Database>::Row, column: usize) -> Option<Vec<u8>> {
             sqlx::Row::try_get_unchecked::<Option<Vec<u8>>, _>(row, column).ok().flatten()
         }
@@ -233,20 +253,6 @@ macro_rules! run_statements {
     };
 }
 
-macro_rules! bound {
-    ($database:ty, $statement:expr, $list:expr) => {{
-        // The SQL is this crate's own, around names that were checked to be plain identifiers.
-        let mut query = sqlx::query::<$database>(sqlx::AssertSqlSafe($statement.sql))
-            .persistent($statement.kept);
-        for value in $statement.values {
-            query = match value {
-                $crate::database::Value::Text(text) => query.bind(text),
-                $crate::database::Value::Integer(integer) => query.bind(integer),
-                $crate::database::Value::List(list) => query.bind($list(list)),
-            };
-        }
-        query
-    }};
-}
-
+pub(crate) use read_rows;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) use {bound, run_statements};

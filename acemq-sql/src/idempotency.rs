@@ -11,11 +11,13 @@ use std::{
 };
 
 use acemq::{Claim, Error, ErrorKind, IdempotencyStore, Lease, Result};
-use sqlx::{Pool, pool::PoolConnection};
+use sqlx::Pool;
 
 use crate::{
-    database::{IdempotencySql, SqlDatabase, Statement, failed},
+    database::{Dialect, DialectOf, IdempotencySql, SqlDatabase, failed},
     name::HolderName,
+    session::Session,
+    statement::Statement,
     table::{self, Table},
     time::micros,
 };
@@ -88,8 +90,8 @@ impl<DB: SqlDatabase> SqlIdempotency<DB> {
         Ok(self)
     }
 
-    /// The schema the table is in (on SQLite: the attached database); unless set, the
-    /// connection's own.
+    /// The schema the table is in (on MariaDB: the database, on SQLite: the attached one); unless
+    /// set, the connection's own.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] for a name that is not a plain identifier of at most 50 characters.
@@ -117,7 +119,7 @@ impl<DB: SqlDatabase> SqlIdempotency<DB> {
     /// The statements that make the table and its index, for a migration.
     #[must_use]
     pub fn schema_statements(&self) -> Vec<String> {
-        DB::idempotency_schema(&self.table)
+        DialectOf::<DB>::idempotency_schema(&self.table)
     }
 
     /// Makes the table if it is not there, for development and tests.
@@ -125,12 +127,10 @@ impl<DB: SqlDatabase> SqlIdempotency<DB> {
     /// # Errors
     /// [`ErrorKind::Store`] where the database refuses.
     pub async fn create_table_if_absent(&self) -> Result<()> {
-        let mut connection = self.connection("create the table").await?;
+        let mut session = self.session("create the table").await?;
         for statement in self.schema_statements() {
             let statement = Statement::new(&statement.into()).planned_each_time();
-            DB::run(&mut connection, statement)
-                .await
-                .map_err(failed(|| self.doing("create the table")))?;
+            session.run(statement).await.map_err(failed(|| self.doing("create the table")))?;
         }
         Ok(())
     }
@@ -139,40 +139,41 @@ impl<DB: SqlDatabase> SqlIdempotency<DB> {
         self.lease.min(self.retention)
     }
 
-    async fn connection(&self, doing: &str) -> Result<PoolConnection<DB>> {
-        self.pool.acquire().await.map_err(failed(|| self.doing(doing)))
+    async fn session(&self, doing: &str) -> Result<Session<DB>> {
+        Session::open(&self.pool).await.map_err(failed(|| self.doing(doing)))
     }
 
-    async fn prepared(&self, doing: &str) -> Result<(PoolConnection<DB>, Arc<IdempotencySql>)> {
-        let mut connection = self.connection(doing).await?;
+    async fn prepared(&self, doing: &str) -> Result<(Session<DB>, Arc<IdempotencySql>)> {
+        let mut session = self.session(doing).await?;
         if let Some(sql) = self.sql.get() {
-            return Ok((connection, Arc::clone(sql)));
+            return Ok((session, Arc::clone(sql)));
         }
-        let columns = DB::columns(&mut connection, &self.table)
+        let look = DialectOf::<DB>::look(&mut session, &self.table)
             .await
             .map_err(failed(|| self.doing("look at the table")))?;
-        let times = table::IDEMPOTENCY.check(&self.table, &columns, &self.schema_statements())?;
-        let sql = DB::idempotency_sql(&self.table, times);
-        Ok((connection, Arc::clone(self.sql.get_or_init(|| Arc::new(sql)))))
+        let layout = table::IDEMPOTENCY.check(&self.table, look, &self.schema_statements())?;
+        let sql = DialectOf::<DB>::idempotency_sql(&self.table, &layout);
+        Ok((session, Arc::clone(self.sql.get_or_init(|| Arc::new(sql)))))
     }
 
     fn doing(&self, what: &str) -> String {
-        format!("{what} in idempotency table {}", self.table.quoted())
+        format!("{what} in idempotency table {}", self.table)
     }
 
     /// What the row says: nothing, its state, and whether that has expired.
     async fn look(
         &self,
-        connection: &mut DB::Connection,
+        session: &mut Session<DB>,
         sql: &IdempotencySql,
         key: &str,
     ) -> Result<Option<(bool, bool)>> {
-        let rows = DB::fetch(connection, Statement::new(&sql.look).text(key))
+        let rows = session
+            .fetch(Statement::new(&sql.look).text(key))
             .await
             .map_err(failed(|| self.doing(&format!("look at key {key:?}"))))?;
         let Some(row) = rows.first() else { return Ok(None) };
-        let confirmed = DB::text(row, 0).as_deref() == Some(CONFIRMED);
-        Ok(Some((confirmed, DB::integer(row, 1) == Some(1))))
+        let confirmed = DialectOf::<DB>::text(row, 0).as_deref() == Some(CONFIRMED);
+        Ok(Some((confirmed, DialectOf::<DB>::integer(row, 1) == Some(1))))
     }
 }
 
@@ -183,25 +184,27 @@ impl<DB: SqlDatabase> IdempotencyStore for SqlIdempotency<DB> {
 
     async fn is_confirmed(&self, key: &str) -> Result<bool> {
         check_key(key)?;
-        let (mut connection, sql) = self.prepared("look at a key").await?;
-        Ok(self.look(&mut connection, &sql, key).await? == Some((true, false)))
+        let (mut session, sql) = self.prepared("look at a key").await?;
+        Ok(self.look(&mut session, &sql, key).await? == Some((true, false)))
     }
 
     async fn confirm(&self, lease: &Lease) -> Result<()> {
         check_key(lease.key())?;
-        let (mut connection, sql) = self.prepared("confirm a key").await?;
+        let (mut session, sql) = self.prepared("confirm a key").await?;
         let confirm =
             Statement::new(&sql.confirm).text(lease.key()).integer(micros(self.retention));
-        DB::run(&mut connection, confirm)
+        session
+            .run(confirm)
             .await
             .map_err(failed(|| self.doing(&format!("confirm key {:?}", lease.key()))))?;
         Ok(())
     }
 
     async fn release(&self, lease: &Lease) -> Result<()> {
-        let (mut connection, sql) = self.prepared("release a key").await?;
+        let (mut session, sql) = self.prepared("release a key").await?;
         let release = Statement::new(&sql.release).text(lease.key()).text(lease.token());
-        DB::run(&mut connection, release)
+        session
+            .run(release)
             .await
             .map_err(failed(|| self.doing(&format!("release key {:?}", lease.key()))))?;
         Ok(())
@@ -210,29 +213,29 @@ impl<DB: SqlDatabase> IdempotencyStore for SqlIdempotency<DB> {
     async fn try_claim(&self, key: &str) -> Result<Claim> {
         check_key(key)?;
         let doing = || self.doing(&format!("claim key {key:?}"));
-        let (mut connection, sql) = self.prepared("claim a key").await?;
+        let (mut session, sql) = self.prepared("claim a key").await?;
         let token = self.name.token();
         let with_values = |sql: &Arc<str>| {
             let statement = Statement::new(sql).text(key).text(token.as_str());
             statement.integer(micros(self.held_for()))
         };
         for _ in 0..TRIES {
-            let inserted = DB::run(&mut connection, with_values(&sql.insert)).await;
-            if inserted.map_err(failed(doing))? == 1 {
+            let inserted = session.fetch(with_values(&sql.insert)).await;
+            if !inserted.map_err(failed(doing))?.is_empty() {
                 return Ok(Claim::Owned(Lease::new(key, token)));
             }
-            let Some((confirmed, expired)) = self.look(&mut connection, &sql, key).await? else {
+            let Some((confirmed, expired)) = self.look(&mut session, &sql, key).await? else {
                 continue;
             };
             if !expired {
                 return Ok(if confirmed { Claim::AlreadyConfirmed } else { Claim::InProgress });
             }
-            let taken = DB::run(&mut connection, with_values(&sql.take_over)).await;
+            let taken = session.run(with_values(&sql.take_over)).await;
             if taken.map_err(failed(doing))? == 1 {
                 if !confirmed {
                     tracing::warn!(
                         key,
-                        table = %self.table.quoted(),
+                        table = %self.table,
                         "took over an expired claim: its holder died or was too slow"
                     );
                 }
@@ -244,9 +247,10 @@ impl<DB: SqlDatabase> IdempotencyStore for SqlIdempotency<DB> {
     }
 
     async fn renew(&self, lease: &Lease) -> Result<bool> {
-        let (mut connection, sql) = self.prepared("renew a claim").await?;
+        let (mut session, sql) = self.prepared("renew a claim").await?;
         let renew = Statement::new(&sql.renew).text(lease.key()).text(lease.token());
-        let renewed = DB::run(&mut connection, renew.integer(micros(self.held_for())))
+        let renewed = session
+            .run(renew.integer(micros(self.held_for())))
             .await
             .map_err(failed(|| self.doing(&format!("renew the claim on key {:?}", lease.key()))))?;
         Ok(renewed == 1)
@@ -261,14 +265,17 @@ impl<DB: SqlDatabase> IdempotencyStore for SqlIdempotency<DB> {
     }
 
     async fn purge_expired(&self) -> Result<u64> {
-        let (mut connection, sql) = self.prepared("purge expired keys").await?;
+        let (mut session, sql) = self.prepared("purge expired keys").await?;
+        let doing = || self.doing("purge expired keys");
+        let most = i64::from(PURGED_A_STATEMENT);
         let mut purged = 0;
         loop {
-            let purge =
-                Statement::new(&sql.purge).planned_each_time().integer(PURGED_A_STATEMENT.into());
-            let removed = DB::run(&mut connection, purge)
-                .await
-                .map_err(failed(|| self.doing("purge expired keys")))?;
+            let pick = sql.purge.pick(most);
+            let Some(target) = session.target(pick, most).await.map_err(failed(doing))? else {
+                return Ok(purged);
+            };
+            let purge = sql.purge.change(target);
+            let removed = session.run(purge).await.map_err(failed(doing))?;
             purged += removed;
             if removed < PURGED_A_STATEMENT.into() {
                 return Ok(purged);
@@ -277,11 +284,16 @@ impl<DB: SqlDatabase> IdempotencyStore for SqlIdempotency<DB> {
     }
 
     async fn size(&self) -> Result<u64> {
-        let (mut connection, sql) = self.prepared("count the keys").await?;
-        let rows = DB::fetch(&mut connection, Statement::new(&sql.size))
+        let (mut session, sql) = self.prepared("count the keys").await?;
+        let rows = session
+            .fetch(Statement::new(&sql.size))
             .await
             .map_err(failed(|| self.doing("count the keys")))?;
-        Ok(rows.first().and_then(|row| DB::integer(row, 0)).unwrap_or_default().unsigned_abs())
+        Ok(rows
+            .first()
+            .and_then(|row| DialectOf::<DB>::integer(row, 0))
+            .unwrap_or_default()
+            .unsigned_abs())
     }
 }
 
@@ -302,7 +314,7 @@ impl<DB: SqlDatabase> fmt::Debug for SqlIdempotency<DB> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SqlIdempotency")
             .field("database", &DB::NAME)
-            .field("table", &self.table.quoted())
+            .field("table", &self.table.to_string())
             .field("lease", &self.held_for())
             .field("retention", &self.retention)
             .finish_non_exhaustive()

@@ -2,34 +2,40 @@
 //!
 //! [`SqlOutbox`] adds messages in the caller's transaction and hands them to the relay;
 //! [`SqlIdempotency`] remembers which messages were handled. Both share their tables with the
-//! family's other libraries, and both run on PostgreSQL (feature `postgres`) and SQLite (feature
-//! `sqlite`). Leases follow the database's clock, whatever the hosts' clocks say.
+//! family's other libraries. Leases follow the database's clock, whatever the hosts' clocks say.
 //!
-//! With neither feature there is no store to name.
+//! | database | feature | types |
+//! |---|---|---|
+//! | PostgreSQL | `postgres` | `PostgresOutbox`, `PostgresIdempotency` |
+//! | SQLite | `sqlite` | `SqliteOutbox`, `SqliteIdempotency` |
+//! | MariaDB | `mysql` | `MySqlOutbox`, `MySqlIdempotency` |
+//!
+//! MariaDB has to be 10.6 or later; the tests run on 10.11. MySQL is untested, and does not know
+//! the collation of the tables that are made for MariaDB. With none of the features there is
+//! nothing to name.
 //!
 //! The tables are made by the application's migrations; `schema_statements()` prints what they
 //! are, and `create_table_if_absent()` makes them in development and tests.
 
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#![cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+
 mod body;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod database;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod idempotency;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod insert;
+#[cfg(feature = "mysql")]
+mod mariadb;
 mod name;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod outbox;
 #[cfg(feature = "postgres")]
 mod postgres;
+mod session;
 #[cfg(feature = "sqlite")]
 mod sqlite;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod statement;
 mod table;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod time;
 
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use crate::{
     database::SqlDatabase,
     idempotency::SqlIdempotency,
@@ -51,6 +57,14 @@ pub type SqliteOutbox = SqlOutbox<sqlx::Sqlite>;
 /// The idempotency store on SQLite.
 #[cfg(feature = "sqlite")]
 pub type SqliteIdempotency = SqlIdempotency<sqlx::Sqlite>;
+
+/// The outbox on MariaDB, over the driver that sqlx calls [`MySql`](sqlx::MySql).
+#[cfg(feature = "mysql")]
+pub type MySqlOutbox = SqlOutbox<sqlx::MySql>;
+
+/// The idempotency store on MariaDB, over the driver that sqlx calls [`MySql`](sqlx::MySql).
+#[cfg(feature = "mysql")]
+pub type MySqlIdempotency = SqlIdempotency<sqlx::MySql>;
 
 /// The code in the README and the guide compiles and runs.
 #[cfg(all(doctest, feature = "sqlite"))]

@@ -3,6 +3,7 @@
 mod store;
 
 use std::{
+    collections::BTreeSet,
     fmt,
     sync::{Arc, OnceLock},
 };
@@ -11,16 +12,16 @@ use acemq::{Error, ErrorKind, OutboxRecord, OutboxSignal, Result};
 use sqlx::{Pool, Transaction};
 
 use crate::{
-    body,
-    database::{Insert, OutboxSql, SqlDatabase, Statement, failed},
+    database::{Dialect, DialectOf, OutboxSql, SqlDatabase, failed},
+    insert::Insert,
     name::HolderName,
-    table::{self, Table, Times},
+    session::Session,
+    statement::Statement,
+    table::{self, Layout, Table},
 };
 
 const DEFAULT_TABLE: &str = "acemq_outbox";
 const DEFAULT_MAX_ATTEMPTS: u32 = 10;
-/// How many rows one insert has: their values stay far below what a statement may have.
-const ROWS_A_STATEMENT: usize = 1_000;
 
 /// An outbox in a table of the application's database.
 ///
@@ -65,7 +66,7 @@ pub struct SqlOutbox<DB: SqlDatabase> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RecordStatement {
-    /// The SQL, with one numbered placeholder a value.
+    /// The SQL, with one placeholder a value: `$1`, `$2`, … or, on MariaDB, `?`.
     pub sql: String,
     /// The values in the placeholders' order.
     pub values: Vec<String>,
@@ -96,8 +97,8 @@ impl<DB: SqlDatabase> SqlOutbox<DB> {
         Ok(self)
     }
 
-    /// The schema the table is in (on SQLite: the attached database); unless set, the
-    /// connection's own.
+    /// The schema the table is in (on MariaDB: the database, on SQLite: the attached one); unless
+    /// set, the connection's own.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] for a name that is not a plain identifier of at most 50 characters.
@@ -139,8 +140,12 @@ impl<DB: SqlDatabase> SqlOutbox<DB> {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Store`] where the database fails; [`ErrorKind::NotFound`] and
-    /// [`ErrorKind::Config`] where the table is missing or has another shape.
+    /// [`ErrorKind::Store`] where the database fails (roll back then: PostgreSQL does not go on, and
+    /// MariaDB may have rolled back by itself); [`ErrorKind::NotFound`] and
+    /// [`ErrorKind::Config`] where the table is missing or has another shape;
+    /// [`ErrorKind::TooLarge`] for what the table or the database has no room for, which leaves
+    /// the transaction as it was; [`ErrorKind::Config`] for an id that the table takes for
+    /// another record's, because its collation is not byte for byte.
     ///
     /// # Cancel safety
     /// Dropped on the way, it may or may not have added the record: roll back, or add it again.
@@ -152,11 +157,10 @@ impl<DB: SqlDatabase> SqlOutbox<DB> {
         self.insert(&mut *transaction, std::slice::from_ref(record)).await
     }
 
-    /// Adds records in the caller's transaction, as [`add`](Self::add) does, in one statement for
-    /// every thousand.
+    /// Adds records in the caller's transaction, as [`add`](Self::add) does, in few statements.
     ///
     /// # Errors
-    /// Those of [`add`](Self::add).
+    /// Those of [`add`](Self::add). Where one record is too large, none is added.
     pub async fn add_all(
         &self,
         transaction: &mut Transaction<'_, DB>,
@@ -176,9 +180,10 @@ impl<DB: SqlDatabase> SqlOutbox<DB> {
         connection: &mut DB::Connection,
         record: &OutboxRecord,
     ) -> Result<()> {
-        let open = DB::in_transaction(&mut *connection).await.map_err(failed(|| {
-            format!("add record {} to the outbox: ask for the open transaction", record.id())
-        }))?;
+        let open =
+            DialectOf::<DB>::in_transaction(&mut *connection).await.map_err(failed(|| {
+                format!("add record {} to the outbox: ask for the open transaction", record.id())
+            }))?;
         if !open {
             return Err(Error::new(
                 ErrorKind::Unsupported,
@@ -200,10 +205,14 @@ impl<DB: SqlDatabase> SqlOutbox<DB> {
     pub async fn statement(&self, record: &OutboxRecord) -> Result<RecordStatement> {
         let sql = match self.sql.get() {
             Some(sql) => Arc::clone(sql),
-            None => self.sql_from(&mut *self.connection("look at the table").await?).await?,
+            None => self.sql_from(&mut *self.session("look at the table").await?).await?,
         };
+        let (sql, values) = sql.insert.one::<DB>(record)?;
         self.signal.arm(record.id());
-        Ok(RecordStatement { sql: sql.insert.one.to_string(), values: values::<DB>(record).into() })
+        Ok(RecordStatement {
+            sql: DialectOf::<DB>::placeholders(&sql).into_owned(),
+            values: values.into(),
+        })
     }
 
     /// Says that a transaction with records has committed: the relay looks at once. Without it,
@@ -215,7 +224,7 @@ impl<DB: SqlDatabase> SqlOutbox<DB> {
     /// The statements that make the table and its indexes, for a migration.
     #[must_use]
     pub fn schema_statements(&self) -> Vec<String> {
-        DB::outbox_schema(&self.table, self.max_attempts)
+        DialectOf::<DB>::outbox_schema(&self.table, self.max_attempts)
     }
 
     /// Makes the table if it is not there, for development and tests.
@@ -223,12 +232,10 @@ impl<DB: SqlDatabase> SqlOutbox<DB> {
     /// # Errors
     /// [`ErrorKind::Store`] where the database refuses.
     pub async fn create_table_if_absent(&self) -> Result<()> {
-        let mut connection = self.connection("create the table").await?;
+        let mut session = self.session("create the table").await?;
         for statement in self.schema_statements() {
             let statement = Statement::new(&statement.into()).planned_each_time();
-            DB::run(&mut connection, statement)
-                .await
-                .map_err(failed(|| self.doing("create the table")))?;
+            session.run(statement).await.map_err(failed(|| self.doing("create the table")))?;
         }
         Ok(())
     }
@@ -240,17 +247,18 @@ impl<DB: SqlDatabase> SqlOutbox<DB> {
     ) -> Result<()> {
         let looked_at = self.sql.get().map(Arc::clone);
         match looked_at {
-            Some(sql) => self.insert_with(&sql, connection, records).await?,
-            None if DB::WRITES_BEFORE_READING => {
-                let sql = DB::outbox_sql(&self.table, Times::Zoned, self.max_attempts);
-                let inserted = self.insert_with(&sql, &mut *connection, records).await;
+            Some(sql) => self.insert_with(&sql.insert, connection, records).await?,
+            None if DialectOf::<DB>::WRITES_BEFORE_READING => {
+                let sql =
+                    DialectOf::<DB>::outbox_sql(&self.table, &Layout::default(), self.max_attempts);
+                let inserted = self.insert_with(&sql.insert, &mut *connection, records).await;
                 // What the table's shape says comes before what the insert made of it.
                 self.sql_from(connection).await?;
                 inserted?;
             }
             None => {
                 let sql = self.sql_from(&mut *connection).await?;
-                self.insert_with(&sql, connection, records).await?;
+                self.insert_with(&sql.insert, connection, records).await?;
             }
         }
         for record in records {
@@ -261,29 +269,44 @@ impl<DB: SqlDatabase> SqlOutbox<DB> {
 
     async fn insert_with(
         &self,
-        sql: &OutboxSql,
+        insert: &Insert,
         connection: &mut DB::Connection,
         records: &[OutboxRecord],
     ) -> Result<()> {
-        for chunk in records.chunks(ROWS_A_STATEMENT) {
-            let mut statement = if chunk.len() == 1 {
-                Statement::new(&sql.insert.one)
-            } else {
-                Statement::new(&sql.insert.rows(chunk.len())).planned_each_time()
-            };
-            for value in chunk.iter().flat_map(values::<DB>) {
-                statement = statement.text(value);
-            }
-            DB::run(&mut *connection, statement).await.map_err(failed(|| match chunk {
+        for (batch, statement) in insert.batches::<DB>(records)? {
+            let doing = || match batch {
                 [record] => self.doing(&format!("add record {}", record.id())),
-                _ => self.doing(&format!("add {} records", chunk.len())),
-            }))?;
+                _ => self.doing(&format!("add {} records", batch.len())),
+            };
+            DialectOf::<DB>::run(&mut *connection, statement).await.map_err(failed(doing))?;
+            let Some(present) = &insert.present else { continue };
+            let ids = batch.iter().map(|record| record.id().to_owned()).collect();
+            let present = Statement::new(present).planned_each_time().list(ids);
+            let rows =
+                DialectOf::<DB>::fetch(&mut *connection, present).await.map_err(failed(doing))?;
+            let present: BTreeSet<_> =
+                rows.iter().filter_map(|row| DialectOf::<DB>::text(row, 0)).collect();
+            if let Some(clash) = batch.iter().find(|record| !present.contains(record.id())) {
+                return Err(self.clash(clash));
+            }
         }
         Ok(())
     }
 
-    async fn connection(&self, doing: &str) -> Result<sqlx::pool::PoolConnection<DB>> {
-        self.pool.acquire().await.map_err(failed(|| self.doing(doing)))
+    fn clash(&self, record: &OutboxRecord) -> Error {
+        let doing = self.doing(&format!("add record {}", record.id()));
+        Error::new(
+            ErrorKind::Config,
+            format!(
+                "{doing}: its id is the same as another record's for the collation of the table, \
+                 so that it was not added; give the column id a collation that compares byte for \
+                 byte, such as utf8mb4_nopad_bin"
+            ),
+        )
+    }
+
+    async fn session(&self, doing: &str) -> Result<Session<DB>> {
+        Session::open(&self.pool).await.map_err(failed(|| self.doing(doing)))
     }
 
     /// The statements for this table, which is looked at once.
@@ -291,32 +314,17 @@ impl<DB: SqlDatabase> SqlOutbox<DB> {
         if let Some(sql) = self.sql.get() {
             return Ok(Arc::clone(sql));
         }
-        let columns = DB::columns(connection, &self.table)
+        let look = DialectOf::<DB>::look(connection, &self.table)
             .await
             .map_err(failed(|| self.doing("look at the table")))?;
-        let times = table::OUTBOX.check(&self.table, &columns, &self.schema_statements())?;
-        let sql = DB::outbox_sql(&self.table, times, self.max_attempts);
+        let layout = table::OUTBOX.check(&self.table, look, &self.schema_statements())?;
+        let sql = DialectOf::<DB>::outbox_sql(&self.table, &layout, self.max_attempts);
         Ok(Arc::clone(self.sql.get_or_init(|| Arc::new(sql))))
     }
 
     fn doing(&self, what: &str) -> String {
-        format!("{what} in outbox {}", self.table.quoted())
+        format!("{what} in outbox {}", self.table)
     }
-}
-
-/// A record as the columns hold it, in the insert's order.
-fn values<DB: SqlDatabase>(record: &OutboxRecord) -> [String; Insert::VALUES] {
-    let (body, encoding) = body::write(record.body());
-    [
-        record.id().to_owned(),
-        record.exchange().to_owned(),
-        record.routing_key().to_owned(),
-        body,
-        encoding.to_owned(),
-        record.content_type().to_owned(),
-        record.headers_json(),
-        DB::time(record.created_at()),
-    ]
 }
 
 impl<DB: SqlDatabase> Clone for SqlOutbox<DB> {
@@ -337,7 +345,7 @@ impl<DB: SqlDatabase> fmt::Debug for SqlOutbox<DB> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SqlOutbox")
             .field("database", &DB::NAME)
-            .field("table", &self.table.quoted())
+            .field("table", &self.table.to_string())
             .field("max_attempts", &self.max_attempts)
             .field("name", &self.name.as_str())
             .finish_non_exhaustive()

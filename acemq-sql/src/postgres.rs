@@ -5,22 +5,28 @@
 
 use std::time::SystemTime;
 
-use sqlx::{PgConnection, Postgres, Row};
+use sqlx::{PgConnection, Postgres, Row, postgres::PgRow};
 
 use crate::{
-    database::{Dialect, IdempotencySql, Insert, OutboxSql, SqlDatabase, run_statements},
-    table::{Column, Kind, Table, Times},
+    database::{Batch, Dialect, IdempotencySql, OutboxSql, SqlDatabase, read_rows, run_statements},
+    insert::Insert,
+    table::{Column, Kind, Layout, Look, Table, Times},
     time,
 };
 
-impl SqlDatabase for Postgres {}
+impl SqlDatabase for Postgres {
+    type Dialect = PostgresDialect;
+}
 
-impl Dialect for Postgres {
+#[derive(Debug)]
+pub struct PostgresDialect;
+
+impl Dialect<Postgres> for PostgresDialect {
     const WRITES_BEFORE_READING: bool = false;
 
-    fn outbox_sql(table: &Table, times: Times, max_attempts: u32) -> OutboxSql {
-        let t = table.quoted();
-        let (now, seen) = (written(times), compared(times));
+    fn outbox_sql(table: &Table, layout: &Layout, max_attempts: u32) -> OutboxSql {
+        let t = table.quoted('"');
+        let (now, seen) = (written(layout.times), compared(layout.times));
         let free = format!(
             "published_at IS NULL AND attempts < {max_attempts} \
              AND (locked_until IS NULL OR locked_until <= {seen})"
@@ -33,13 +39,12 @@ impl Dialect for Postgres {
                      content_type, headers, created_at, attempts) VALUES "
                 ),
                 insert_row,
-                times,
                 " ON CONFLICT (id) DO NOTHING",
+                layout,
             ),
-            peek: None,
             // Ordered by published_at as well, because that is how the index begins: without it
             // every claim sorts the whole backlog.
-            claim: format!(
+            claim: Batch::at_once(format!(
                 "WITH due AS MATERIALIZED (SELECT id FROM {t} WHERE {free} \
                  ORDER BY published_at, created_at, id LIMIT $1 FOR UPDATE SKIP LOCKED) \
                  UPDATE {t} AS o SET locked_by = $2, \
@@ -48,8 +53,7 @@ impl Dialect for Postgres {
                  RETURNING o.id, o.exchange_name, o.routing_key, o.body, o.body_encoding, \
                  o.content_type, o.headers, {}, o.attempts::bigint",
                 read("o.created_at")
-            )
-            .into(),
+            )),
             publish: format!(
                 "UPDATE {t} SET published_at = {now}, locked_by = NULL, locked_until = NULL \
                  WHERE id = ANY($1) AND published_at IS NULL"
@@ -81,13 +85,12 @@ impl Dialect for Postgres {
                  ORDER BY published_at, created_at, id LIMIT $1"
             )
             .into(),
-            purge: format!(
+            purge: Batch::at_once(format!(
                 "WITH old AS MATERIALIZED (SELECT id FROM {t} \
-                 WHERE published_at <= {seen} - $1 * INTERVAL '1 microsecond' \
-                 ORDER BY published_at LIMIT $2 FOR UPDATE SKIP LOCKED) \
+                 WHERE published_at <= {seen} - $2 * INTERVAL '1 microsecond' \
+                 ORDER BY published_at LIMIT $1 FOR UPDATE SKIP LOCKED) \
                  DELETE FROM {t} AS o USING old WHERE o.id = old.id"
-            )
-            .into(),
+            )),
             // Claims are taken at the head, so that is where others' are looked for.
             holders: format!(
                 "SELECT DISTINCT locked_by FROM (SELECT locked_by, locked_until FROM {t} \
@@ -100,7 +103,7 @@ impl Dialect for Postgres {
     }
 
     fn outbox_schema(table: &Table, max_attempts: u32) -> Vec<String> {
-        let (t, name) = (table.quoted(), table.name());
+        let (t, name) = (table.quoted('"'), table.name());
         vec![
             format!(
                 "CREATE TABLE IF NOT EXISTS {t} (\
@@ -129,14 +132,14 @@ impl Dialect for Postgres {
         ]
     }
 
-    fn idempotency_sql(table: &Table, times: Times) -> IdempotencySql {
-        let t = table.quoted();
-        let (now, seen) = (written(times), compared(times));
+    fn idempotency_sql(table: &Table, layout: &Layout) -> IdempotencySql {
+        let t = table.quoted('"');
+        let (now, seen) = (written(layout.times), compared(layout.times));
         IdempotencySql {
             insert: format!(
                 "INSERT INTO {t} (message_id, state, claimed_by, recorded_at, expires_at) \
                  VALUES ($1, 'CLAIMED', $2, {now}, {now} + $3 * INTERVAL '1 microsecond') \
-                 ON CONFLICT (message_id) DO NOTHING"
+                 ON CONFLICT (message_id) DO NOTHING RETURNING 1"
             )
             .into(),
             look: format!(
@@ -166,18 +169,17 @@ impl Dialect for Postgres {
                  WHERE message_id = $1 AND claimed_by = $2 AND state = 'CLAIMED'"
             )
             .into(),
-            purge: format!(
+            purge: Batch::at_once(format!(
                 "WITH old AS MATERIALIZED (SELECT message_id FROM {t} WHERE expires_at <= {seen} \
                  ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED) \
                  DELETE FROM {t} AS i USING old WHERE i.message_id = old.message_id"
-            )
-            .into(),
+            )),
             size: format!("SELECT count(*) FROM {t}").into(),
         }
     }
 
     fn idempotency_schema(table: &Table) -> Vec<String> {
-        let (t, name) = (table.quoted(), table.name());
+        let (t, name) = (table.quoted('"'), table.name());
         vec![
             format!(
                 "CREATE TABLE IF NOT EXISTS {t} (\
@@ -191,27 +193,38 @@ impl Dialect for Postgres {
         ]
     }
 
-    async fn columns(connection: &mut PgConnection, table: &Table) -> sqlx::Result<Vec<Column>> {
+    async fn look(connection: &mut PgConnection, table: &Table) -> sqlx::Result<Look> {
+        // The length of a varchar is its modifier without four bytes of header.
         let rows = sqlx::query(
-            "SELECT attname::text, format_type(atttypid, NULL), attnotnull AND NOT atthasdef \
+            "SELECT attname::text, format_type(atttypid, NULL), format_type(atttypid, atttypmod), \
+             NOT attnotnull, attnotnull AND NOT atthasdef, \
+             EXISTS (SELECT 1 FROM pg_index WHERE indrelid = attrelid AND indisprimary \
+             AND indnkeyatts = 1 AND indkey[0] = attnum), \
+             CASE WHEN atttypid = 'varchar'::regtype AND atttypmod > 4 \
+             THEN (atttypmod - 4)::bigint END \
              FROM pg_attribute \
              WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped",
         )
         .persistent(false)
-        .bind(table.quoted())
+        .bind(table.quoted('"'))
         .fetch_all(connection)
         .await?;
-        rows.into_iter()
-            .map(|row| {
-                let declared: String = row.try_get(1)?;
-                Ok(Column {
-                    name: row.try_get(0)?,
-                    kinds: vec![kind(&declared)],
-                    declared,
-                    required: row.try_get(2)?,
-                })
+        let column = |row: PgRow| -> sqlx::Result<Column> {
+            let chars: Option<i64> = row.try_get(6)?;
+            Ok(Column {
+                name: row.try_get(0)?,
+                declared: row.try_get(2)?,
+                kinds: vec![kind(row.try_get(1)?)],
+                nullable: row.try_get(3)?,
+                required: row.try_get(4)?,
+                is_key: row.try_get(5)?,
+                chars: chars.map(i64::unsigned_abs),
+                bytes: None,
+                loose: None,
             })
-            .collect()
+        };
+        let columns = rows.into_iter().map(column).collect::<sqlx::Result<_>>()?;
+        Ok(Look { columns, ..Look::default() })
     }
 
     async fn in_transaction(connection: &mut PgConnection) -> sqlx::Result<bool> {
@@ -232,11 +245,12 @@ impl Dialect for Postgres {
         format!("{}+00", time::text(time))
     }
 
-    fn read_time(row: &Self::Row, column: usize) -> Option<SystemTime> {
+    fn read_time(row: &PgRow, column: usize) -> Option<SystemTime> {
         time::from_micros(Self::integer(row, column)?)
     }
 
     run_statements!(Postgres, |list: Vec<String>| list);
+    read_rows!(Postgres);
 }
 
 fn insert_row(first: usize, times: Times) -> String {

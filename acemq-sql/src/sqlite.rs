@@ -6,25 +6,31 @@
 
 use std::time::SystemTime;
 
-use sqlx::{Row, Sqlite, SqliteConnection};
+use sqlx::{Row, Sqlite, SqliteConnection, sqlite::SqliteRow};
 
 use crate::{
-    database::{Dialect, IdempotencySql, Insert, OutboxSql, SqlDatabase, run_statements},
-    table::{Column, Kind, Table, Times},
+    database::{Batch, Dialect, IdempotencySql, OutboxSql, SqlDatabase, read_rows, run_statements},
+    insert::Insert,
+    table::{Column, Kind, Layout, Look, Table, Times},
     time,
 };
 
 /// Three digits of milliseconds and three zeros: as wide as what others write.
 const NOW: &str = "strftime('%Y-%m-%d %H:%M:%f000', 'now')";
 
-impl SqlDatabase for Sqlite {}
+impl SqlDatabase for Sqlite {
+    type Dialect = SqliteDialect;
+}
 
-impl Dialect for Sqlite {
+#[derive(Debug)]
+pub struct SqliteDialect;
+
+impl Dialect<Sqlite> for SqliteDialect {
     // A deferred transaction that has read cannot always write, whatever the busy timeout.
     const WRITES_BEFORE_READING: bool = true;
 
-    fn outbox_sql(table: &Table, times: Times, max_attempts: u32) -> OutboxSql {
-        let t = table.quoted();
+    fn outbox_sql(table: &Table, layout: &Layout, max_attempts: u32) -> OutboxSql {
+        let t = table.quoted('"');
         let free = format!(
             "published_at IS NULL AND attempts < {max_attempts} \
              AND (locked_until IS NULL OR locked_until <= {NOW})"
@@ -36,23 +42,27 @@ impl Dialect for Sqlite {
                      content_type, headers, created_at, attempts) VALUES "
                 ),
                 insert_row,
-                times,
                 " ON CONFLICT (id) DO NOTHING",
+                layout,
             ),
-            // An update that finds nothing takes the write lock all the same.
-            peek: Some(format!("SELECT 1 FROM {t} WHERE {free} LIMIT 1").into()),
-            claim: format!(
-                "UPDATE {t} SET locked_by = $2, locked_until = {} \
-                 WHERE id IN (SELECT id FROM {t} WHERE {free} \
-                 ORDER BY published_at, created_at, id LIMIT $1) \
-                 RETURNING CAST(id AS TEXT), CAST(exchange_name AS TEXT), \
-                 CAST(routing_key AS TEXT), CAST(body AS BLOB), CAST(body_encoding AS TEXT), \
-                 CAST(content_type AS TEXT), CAST(headers AS TEXT), CAST(created_at AS TEXT), \
-                 CAST(attempts AS INTEGER)",
-                later("$3")
-            )
-            .into(),
-            // The plus keeps the index of the backlog out of it: the ids say which rows.
+            // Picked first, since an update that finds nothing takes the write lock all the same.
+            // From there on a plus keeps the index of the backlog out of it: the ids say which
+            // rows.
+            claim: Batch::picked(
+                format!(
+                    "SELECT CAST(id AS TEXT) FROM {t} WHERE {free} \
+                     ORDER BY published_at, created_at, id LIMIT $1"
+                ),
+                format!(
+                    "UPDATE {t} SET locked_by = $2, locked_until = {} \
+                     WHERE id IN (SELECT value FROM json_each($1)) AND +{free} \
+                     RETURNING CAST(id AS TEXT), CAST(exchange_name AS TEXT), \
+                     CAST(routing_key AS TEXT), CAST(body AS BLOB), CAST(body_encoding AS TEXT), \
+                     CAST(content_type AS TEXT), CAST(headers AS TEXT), \
+                     CAST(created_at AS TEXT), CAST(attempts AS INTEGER)",
+                    later("$3")
+                ),
+            ),
             publish: format!(
                 "UPDATE {t} SET published_at = {NOW}, locked_by = NULL, locked_until = NULL \
                  WHERE id IN (SELECT value FROM json_each($1)) AND +published_at IS NULL"
@@ -87,12 +97,11 @@ impl Dialect for Sqlite {
                  ORDER BY published_at, created_at, id LIMIT $1"
             )
             .into(),
-            purge: format!(
+            purge: Batch::at_once(format!(
                 "DELETE FROM {t} WHERE id IN (SELECT id FROM {t} WHERE published_at <= {} \
-                 ORDER BY published_at LIMIT $2)",
-                later("-$1")
-            )
-            .into(),
+                 ORDER BY published_at LIMIT $1)",
+                later("-$2")
+            )),
             // Claims are taken at the head, so that is where others' are looked for.
             holders: format!(
                 "SELECT DISTINCT CAST(locked_by AS TEXT) FROM (\
@@ -106,7 +115,7 @@ impl Dialect for Sqlite {
     }
 
     fn outbox_schema(table: &Table, max_attempts: u32) -> Vec<String> {
-        let (t, schema, name) = (table.quoted(), table.prefix(), table.name());
+        let (t, schema, name) = (table.quoted('"'), table.prefix('"'), table.name());
         vec![
             format!(
                 "CREATE TABLE IF NOT EXISTS {t} (\
@@ -137,13 +146,14 @@ impl Dialect for Sqlite {
         ]
     }
 
-    fn idempotency_sql(table: &Table, _: Times) -> IdempotencySql {
-        let t = table.quoted();
+    fn idempotency_sql(table: &Table, _: &Layout) -> IdempotencySql {
+        let t = table.quoted('"');
         let (after_2, after_3) = (later("$2"), later("$3"));
         IdempotencySql {
             insert: format!(
                 "INSERT INTO {t} (message_id, state, claimed_by, recorded_at, expires_at) \
-                 VALUES ($1, 'CLAIMED', $2, {NOW}, {after_3}) ON CONFLICT (message_id) DO NOTHING"
+                 VALUES ($1, 'CLAIMED', $2, {NOW}, {after_3}) \
+                 ON CONFLICT (message_id) DO NOTHING RETURNING 1"
             )
             .into(),
             look: format!(
@@ -172,17 +182,16 @@ impl Dialect for Sqlite {
                  WHERE message_id = $1 AND claimed_by = $2 AND state = 'CLAIMED'"
             )
             .into(),
-            purge: format!(
+            purge: Batch::at_once(format!(
                 "DELETE FROM {t} WHERE message_id IN (SELECT message_id FROM {t} \
                  WHERE expires_at <= {NOW} ORDER BY expires_at LIMIT $1)"
-            )
-            .into(),
+            )),
             size: format!("SELECT count(*) FROM {t}").into(),
         }
     }
 
     fn idempotency_schema(table: &Table) -> Vec<String> {
-        let (t, schema, name) = (table.quoted(), table.prefix(), table.name());
+        let (t, schema, name) = (table.quoted('"'), table.prefix('"'), table.name());
         vec![
             format!(
                 "CREATE TABLE IF NOT EXISTS {t} (\
@@ -198,12 +207,11 @@ impl Dialect for Sqlite {
         ]
     }
 
-    async fn columns(
-        connection: &mut SqliteConnection,
-        table: &Table,
-    ) -> sqlx::Result<Vec<Column>> {
+    async fn look(connection: &mut SqliteConnection, table: &Table) -> sqlx::Result<Look> {
+        // `pk` counts the columns of the primary key from one.
         let rows = sqlx::query(
-            "SELECT name, type, \"notnull\" = 1 AND dflt_value IS NULL \
+            "SELECT name, type, \"notnull\" = 0, \"notnull\" = 1 AND dflt_value IS NULL, \
+             pk = 1 AND 1 = (SELECT count(*) FROM pragma_table_info($1, $2) WHERE pk > 0) \
              FROM pragma_table_info($1, $2)",
         )
         .persistent(false)
@@ -211,17 +219,23 @@ impl Dialect for Sqlite {
         .bind(table.schema().unwrap_or("main").to_owned())
         .fetch_all(connection)
         .await?;
-        rows.into_iter()
-            .map(|row| {
-                let declared: String = row.try_get_unchecked(1)?;
-                Ok(Column {
-                    name: row.try_get_unchecked(0)?,
-                    kinds: kinds(&declared),
-                    declared,
-                    required: row.try_get_unchecked(2)?,
-                })
+        let column = |row: SqliteRow| -> sqlx::Result<Column> {
+            let declared: String = row.try_get_unchecked(1)?;
+            Ok(Column {
+                name: row.try_get_unchecked(0)?,
+                kinds: kinds(&declared),
+                declared,
+                nullable: row.try_get_unchecked(2)?,
+                required: row.try_get_unchecked(3)?,
+                is_key: row.try_get_unchecked(4)?,
+                // Lengths are declared and not enforced.
+                chars: None,
+                bytes: None,
+                loose: None,
             })
-            .collect()
+        };
+        let columns = rows.into_iter().map(column).collect::<sqlx::Result<_>>()?;
+        Ok(Look { columns, ..Look::default() })
     }
 
     async fn in_transaction(connection: &mut SqliteConnection) -> sqlx::Result<bool> {
@@ -240,11 +254,12 @@ impl Dialect for Sqlite {
         time::text(time)
     }
 
-    fn read_time(row: &Self::Row, column: usize) -> Option<SystemTime> {
+    fn read_time(row: &SqliteRow, column: usize) -> Option<SystemTime> {
         time::parse(&Self::text(row, column)?)
     }
 
     run_statements!(Sqlite, |list: Vec<String>| serde_json::Value::from(list).to_string());
+    read_rows!(Sqlite);
 }
 
 fn insert_row(first: usize, _: Times) -> String {
@@ -279,27 +294,28 @@ mod tests {
     use sqlx::Connection;
 
     use super::*;
-    use crate::database::Statement;
+    use crate::statement::{Statement, Value};
 
     /// How SQLite goes about a statement.
     async fn plan(connection: &mut SqliteConnection, sql: &str) -> String {
         let explain = Statement::new(&format!("EXPLAIN QUERY PLAN {sql}").into());
-        let rows = Sqlite::fetch(connection, explain).await.unwrap();
-        rows.iter().filter_map(|row| Sqlite::text(row, 3)).collect::<Vec<_>>().join("; ")
+        let rows = SqliteDialect::fetch(connection, explain).await.unwrap();
+        rows.iter().filter_map(|row| SqliteDialect::text(row, 3)).collect::<Vec<_>>().join("; ")
     }
 
     #[tokio::test]
     async fn claims_read_the_index_of_due_records_and_marks_go_by_id() {
         let mut connection = SqliteConnection::connect("sqlite::memory:").await.unwrap();
         let table = Table::new("o");
-        for statement in Sqlite::outbox_schema(&table, 10) {
-            Sqlite::run(&mut connection, Statement::new(&statement.into())).await.unwrap();
+        for statement in SqliteDialect::outbox_schema(&table, 10) {
+            SqliteDialect::run(&mut connection, Statement::new(&statement.into())).await.unwrap();
         }
-        let sql = Sqlite::outbox_sql(&table, Times::Zoned, 10);
-        let claim = plan(&mut connection, &sql.claim).await;
-        assert!(claim.contains("USING INDEX o_due") || claim.contains("COVERING INDEX o_due"));
-        assert!(!claim.contains("TEMP B-TREE"), "the backlog is sorted: {claim}");
-        for by_id in [&sql.publish, &sql.fail, &sql.give_back, &sql.renew] {
+        let sql = SqliteDialect::outbox_sql(&table, &Layout::default(), 10);
+        let pick = plan(&mut connection, &sql.claim.pick(1).unwrap().sql).await;
+        assert!(pick.contains("USING INDEX o_due") || pick.contains("COVERING INDEX o_due"));
+        assert!(!pick.contains("TEMP B-TREE"), "the backlog is sorted: {pick}");
+        let claim = sql.claim.change(Value::Integer(1)).sql;
+        for by_id in [&claim, &sql.publish, &sql.fail, &sql.give_back, &sql.renew] {
             let plan = plan(&mut connection, by_id).await;
             assert!(!plan.contains("published_at=?"), "the backlog is read: {plan}");
             assert!(plan.contains("(id=?)"), "{plan}");

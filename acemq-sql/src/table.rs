@@ -1,5 +1,7 @@
 //! The names of tables, and whether a table has the shape that is expected.
 
+use std::fmt;
+
 use acemq::{Error, ErrorKind, Result};
 
 /// The longest table name: the names of its indexes, which are longer, are cut at 63 by PostgreSQL.
@@ -31,21 +33,31 @@ impl Table {
         &self.name
     }
 
-    /// The schema and a dot, or nothing. Quoted.
-    pub(crate) fn prefix(&self) -> String {
-        self.schema.as_ref().map(|schema| format!("\"{schema}\".")).unwrap_or_default()
-    }
-
-    /// The schema alone, unquoted.
-    #[cfg(feature = "sqlite")]
+    /// The schema alone.
+    #[cfg(any(feature = "mysql", feature = "sqlite"))]
     pub(crate) fn schema(&self) -> Option<&str> {
         self.schema.as_deref()
     }
 
-    /// Schema and name as SQL writes them. Quoted, so that the name is taken as it is written on
-    /// every database.
-    pub(crate) fn quoted(&self) -> String {
-        format!("{}\"{}\"", self.prefix(), self.name)
+    /// The schema and a dot, or nothing, as SQL writes it.
+    pub(crate) fn prefix(&self, quote: char) -> String {
+        self.schema.as_ref().map(|schema| format!("{quote}{schema}{quote}.")).unwrap_or_default()
+    }
+
+    /// Schema and name as SQL writes them, quoted in the database's way, so that the name is
+    /// taken as it is written.
+    pub(crate) fn quoted(&self, quote: char) -> String {
+        format!("{}{quote}{}{quote}", self.prefix(quote), self.name)
+    }
+}
+
+/// For people: `shop.acemq_outbox`.
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.schema {
+            Some(schema) => write!(f, "{schema}.{}", self.name),
+            None => f.write_str(&self.name),
+        }
     }
 }
 
@@ -79,39 +91,85 @@ pub(crate) enum Kind {
 
 /// A column as the database describes it.
 #[derive(Clone, Debug)]
-pub struct Column {
+pub(crate) struct Column {
     pub(crate) name: String,
     /// The database's name for its type.
     pub(crate) declared: String,
     pub(crate) kinds: Vec<Kind>,
+    pub(crate) nullable: bool,
     /// Whether an insert has to name it.
     pub(crate) required: bool,
+    /// Whether it is the primary key, all of it.
+    pub(crate) is_key: bool,
+    /// The most characters it holds, where that is limited.
+    pub(crate) chars: Option<u64>,
+    /// The most bytes it holds, where that is limited.
+    pub(crate) bytes: Option<u64>,
+    /// The collation that it is compared with, where different text may be the same for it.
+    pub(crate) loose: Option<String>,
+}
+
+/// What a database says about a table.
+#[derive(Debug, Default)]
+pub struct Look {
+    /// None for a table that does not exist.
+    pub(crate) columns: Vec<Column>,
+    /// What makes the table useless, whatever its columns.
+    pub(crate) fault: Option<String>,
+    /// The largest statement that the database takes, in bytes, where that is limited.
+    pub(crate) largest_statement: Option<u64>,
+}
+
+/// How a table that can be used is made.
+#[derive(Debug, Default)]
+pub struct Layout {
+    pub(crate) times: Times,
+    pub(crate) columns: Vec<Column>,
+    pub(crate) largest_statement: Option<u64>,
+}
+
+/// Whether a table's times carry a zone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Times {
+    #[default]
+    Zoned,
+    Zoneless,
+}
+
+impl Layout {
+    pub(crate) fn column(&self, name: &str) -> Option<&Column> {
+        self.columns.iter().find(|column| column.name == name)
+    }
 }
 
 /// What a table must look like.
 pub(crate) struct Shape {
     /// `outbox` or `idempotency`.
-    pub(crate) what: &'static str,
-    pub(crate) columns: &'static [(&'static str, Kind)],
+    what: &'static str,
+    columns: &'static [Expected],
+    /// What happens where the key is compared so that different ids may be the same.
+    loose_key: LooseKey,
 }
 
-/// Whether a table's times carry a zone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Times {
-    Zoned,
-    Zoneless,
+struct Expected {
+    name: &'static str,
+    kind: Kind,
+    /// How many characters have to fit.
+    chars: u64,
+}
+
+enum LooseKey {
+    /// The table is used: a record whose id it takes for another's is refused when it is added.
+    Warns,
+    /// The table is refused: one message would count as another's duplicate.
+    IsRefused,
 }
 
 impl Shape {
-    /// Compares a table with this shape; `columns` is empty for a table that does not exist.
-    pub(crate) fn check(
-        &self,
-        table: &Table,
-        columns: &[Column],
-        create: &[String],
-    ) -> Result<Times> {
-        let Self { what, .. } = self;
-        let table = table.quoted();
+    /// Compares a table with this shape.
+    pub(crate) fn check(&self, table: &Table, look: Look, create: &[String]) -> Result<Layout> {
+        let what = self.what;
+        let Look { columns, fault, largest_statement } = look;
         if columns.is_empty() {
             return Err(Error::new(
                 ErrorKind::NotFound,
@@ -122,52 +180,102 @@ impl Shape {
                 ),
             ));
         }
+        let mut layout = Layout { times: Times::Zoned, columns, largest_statement };
+        let mut faults: Vec<String> = fault.into_iter().collect();
+        faults.extend(self.faults(&layout));
+        match self.times(&layout) {
+            Some(times) => layout.times = times,
+            None => faults.push("some of its times have a zone and some have none".to_owned()),
+        }
+        faults.extend(self.key_fault(&layout));
+        if faults.is_empty() {
+            self.warn_of_a_loose_key(table, &layout);
+            return Ok(layout);
+        }
+        Err(Error::new(
+            ErrorKind::Config,
+            format!(
+                "use {what} table {table}: it has another shape, perhaps another library's: {}; \
+                 choose another table name, or create it with: {}",
+                faults.join("; "),
+                create.join("; ")
+            ),
+        ))
+    }
+
+    /// What is wrong with the columns, each by itself.
+    fn faults(&self, layout: &Layout) -> Vec<String> {
         let mut faults = Vec::new();
-        let missing: Vec<&str> = self
-            .columns
-            .iter()
-            .map(|(name, _)| *name)
-            .filter(|name| columns.iter().all(|column| column.name != *name))
-            .collect();
-        if !missing.is_empty() {
-            faults.push(format!("columns are missing: {}", missing.join(", ")));
-        }
-        let unexpected: Vec<&str> = columns
-            .iter()
-            .filter(|column| column.required)
-            .map(|column| column.name.as_str())
-            .filter(|name| self.columns.iter().all(|(known, _)| known != name))
-            .collect();
-        if !unexpected.is_empty() {
-            faults.push(format!(
-                "columns are there that nobody would fill: {}",
-                unexpected.join(", ")
-            ));
-        }
-        let mut zoneless = Vec::new();
-        for (name, kind) in self.columns {
-            let Some(column) = columns.iter().find(|column| column.name == *name) else { continue };
+        let names = |names: Vec<&str>| (!names.is_empty()).then(|| names.join(", "));
+        let missing = self.columns.iter().map(|expected| expected.name);
+        let missing = missing.filter(|name| layout.column(name).is_none()).collect();
+        faults.extend(names(missing).map(|names| format!("columns are missing: {names}")));
+
+        let unknown = |name: &str| self.columns.iter().all(|expected| expected.name != name);
+        let required = layout.columns.iter().filter(|column| column.required);
+        let required = required.map(|column| column.name.as_str()).filter(|name| unknown(name));
+        faults.extend(
+            names(required.collect())
+                .map(|names| format!("columns are there that nobody would fill: {names}")),
+        );
+
+        for Expected { name, kind, chars } in self.columns {
+            let Some(column) = layout.column(name) else { continue };
+            let declared = &column.declared;
             if !column.kinds.contains(kind) && !is_zoneless(*kind, column) {
-                faults.push(format!("column {name} is of type {}", column.declared));
-            } else if *kind == Kind::Time {
-                zoneless.push(is_zoneless(*kind, column));
+                faults.push(format!("column {name} is of type {declared}"));
+            } else if column.chars.is_some_and(|holds| holds < *chars) {
+                faults.push(format!(
+                    "column {name} is of type {declared}, and {chars} characters have to fit"
+                ));
+            } else if *kind == Kind::Integer && column.nullable {
+                // Null is not below any maximum: such a record would never be claimed.
+                faults.push(format!("column {name} may be null"));
             }
         }
-        if faults.is_empty() && zoneless.iter().any(|one| *one != zoneless[0]) {
-            faults.push("some of its times have a zone and some have none".to_owned());
+        faults
+    }
+
+    /// Whether the times have a zone, if they agree.
+    fn times(&self, layout: &Layout) -> Option<Times> {
+        let times = self.columns.iter().filter(|expected| expected.kind == Kind::Time);
+        let columns = times.filter_map(|expected| layout.column(expected.name));
+        let mut zoneless = columns.map(|column| is_zoneless(Kind::Time, column));
+        let first = zoneless.next().unwrap_or(false);
+        let agreed = zoneless.all(|other| other == first);
+        agreed.then_some(if first { Times::Zoneless } else { Times::Zoned })
+    }
+
+    /// What is wrong with the key.
+    fn key_fault(&self, layout: &Layout) -> Option<String> {
+        let key = self.key(layout)?;
+        let name = &key.name;
+        match (&key.loose, &self.loose_key) {
+            _ if !key.is_key => Some(format!("column {name} is not its primary key")),
+            (Some(collation), LooseKey::IsRefused) => Some(format!(
+                "column {name} has collation {collation}, for which different ids may be the same; \
+                 give it one that compares byte for byte, such as utf8mb4_nopad_bin"
+            )),
+            _ => None,
         }
-        if !faults.is_empty() {
-            return Err(Error::new(
-                ErrorKind::Config,
-                format!(
-                    "use {what} table {table}: it has another shape, perhaps another library's: \
-                     {}; choose another table name, or create it with: {}",
-                    faults.join("; "),
-                    create.join("; ")
-                ),
-            ));
+    }
+
+    fn warn_of_a_loose_key(&self, table: &Table, layout: &Layout) {
+        let Some(key) = self.key(layout) else { return };
+        if let Some(collation) = &key.loose {
+            tracing::warn!(
+                %table,
+                collation,
+                "different ids may be the same for the collation of column {}: a record whose id \
+                 clashes with another's is refused when it is added; prefer a collation that \
+                 compares byte for byte",
+                key.name
+            );
         }
-        Ok(if zoneless.contains(&true) { Times::Zoneless } else { Times::Zoned })
+    }
+
+    fn key<'l>(&self, layout: &'l Layout) -> Option<&'l Column> {
+        layout.column(self.columns.first()?.name)
     }
 }
 
@@ -175,36 +283,46 @@ fn is_zoneless(wanted: Kind, column: &Column) -> bool {
     wanted == Kind::Time && column.kinds.contains(&Kind::ZonelessTime)
 }
 
-/// The outbox table of the family's newest shape.
+const fn text(name: &'static str, chars: u64) -> Expected {
+    Expected { name, kind: Kind::Text, chars }
+}
+
+const fn time(name: &'static str) -> Expected {
+    Expected { name, kind: Kind::Time, chars: 0 }
+}
+
+/// The outbox table of the family's newest shape, its key first.
 pub(crate) const OUTBOX: Shape = Shape {
     what: "outbox",
     columns: &[
-        ("id", Kind::Text),
-        ("exchange_name", Kind::Text),
-        ("routing_key", Kind::Text),
-        ("body", Kind::Text),
-        ("body_encoding", Kind::Text),
-        ("content_type", Kind::Text),
-        ("headers", Kind::Text),
-        ("created_at", Kind::Time),
-        ("published_at", Kind::Time),
-        ("attempts", Kind::Integer),
-        ("last_error", Kind::Text),
-        ("locked_by", Kind::Text),
-        ("locked_until", Kind::Time),
+        text("id", 64),
+        text("exchange_name", 255),
+        text("routing_key", 255),
+        text("body", 0),
+        text("body_encoding", 16),
+        text("content_type", 255),
+        text("headers", 0),
+        time("created_at"),
+        time("published_at"),
+        Expected { name: "attempts", kind: Kind::Integer, chars: 0 },
+        text("last_error", 1_000),
+        text("locked_by", 64),
+        time("locked_until"),
     ],
+    loose_key: LooseKey::Warns,
 };
 
-/// The idempotency table that Java and Ruby share.
+/// The idempotency table that Java and Ruby share, its key first.
 pub(crate) const IDEMPOTENCY: Shape = Shape {
     what: "idempotency",
     columns: &[
-        ("message_id", Kind::Text),
-        ("state", Kind::Text),
-        ("claimed_by", Kind::Text),
-        ("recorded_at", Kind::Time),
-        ("expires_at", Kind::Time),
+        text("message_id", 255),
+        text("state", 9),
+        text("claimed_by", 64),
+        time("recorded_at"),
+        time("expires_at"),
     ],
+    loose_key: LooseKey::IsRefused,
 };
 
 #[cfg(test)]
@@ -223,6 +341,7 @@ mod tests {
         table.set_name(&"n".repeat(50)).unwrap();
         table.set_name("_Outbox2").unwrap();
         table.set_schema("shop").unwrap();
-        assert_eq!(table.quoted(), "\"shop\".\"_Outbox2\"");
+        assert_eq!(table.quoted('"'), "\"shop\".\"_Outbox2\"");
+        assert_eq!(table.to_string(), "shop._Outbox2");
     }
 }

@@ -24,7 +24,7 @@ pub(crate) fn text(time: SystemTime) -> String {
 }
 
 /// A time from text in UTC, with or without a fraction, a `T` or a `Z`.
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
 pub(crate) fn parse(text: &str) -> Option<SystemTime> {
     use time::{PrimitiveDateTime, macros::format_description};
 
@@ -55,7 +55,7 @@ pub(crate) fn micros(span: Duration) -> i64 {
 mod tests {
     use super::*;
 
-    #[cfg(feature = "sqlite")]
+    #[cfg(any(feature = "mysql", feature = "sqlite"))]
     #[test]
     fn text_round_trips_and_foreign_forms_are_read() {
         for micros in [0, 1, 1_790_380_800_000_000, 1_790_380_800_123_456] {

@@ -1,11 +1,14 @@
-//! The shop's tables, on PostgreSQL or SQLite. The SQL is the same on both.
+//! The shop's tables, on PostgreSQL, SQLite or MariaDB. What SQL they do not share is in the
+//! constants of [`Database`].
 
 use std::{str::FromStr, time::Duration};
 
 use acemq_sql::SqlDatabase;
 use anyhow::Result;
 use sqlx::{
-    PgConnection, Pool, Postgres, Row, Sqlite, SqliteConnection,
+    AssertSqlSafe, MySql, MySqlConnection, PgConnection, Pool, Postgres, Row, Sqlite,
+    SqliteConnection,
+    mysql::MySqlPoolOptions,
     postgres::PgPoolOptions,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
@@ -18,8 +21,8 @@ const TABLES: [&str; 5] = [
      placed_on TEXT NOT NULL, currency TEXT NOT NULL, cents BIGINT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS shop_payments (order_id VARCHAR(64) PRIMARY KEY, \
      cents BIGINT NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS shop_accounts (customer TEXT NOT NULL, currency TEXT NOT NULL, \
-     charged BIGINT NOT NULL, PRIMARY KEY (customer, currency))",
+    "CREATE TABLE IF NOT EXISTS shop_accounts (customer VARCHAR(200) NOT NULL, \
+     currency VARCHAR(3) NOT NULL, charged BIGINT NOT NULL, PRIMARY KEY (customer, currency))",
     "CREATE TABLE IF NOT EXISTS shop_failures (order_id VARCHAR(64) PRIMARY KEY, \
      parked BIGINT NOT NULL, reason TEXT NOT NULL)",
 ];
@@ -32,17 +35,34 @@ pub trait Database: SqlDatabase {
     /// How many orders are placed, and how many charged, at once.
     const AT_ONCE: usize;
 
-    /// Runs a statement and says how many rows it changed.
-    fn change(
+    /// What a table ends with, so that text is compared byte for byte.
+    const TABLE: &str = "";
+
+    /// What an insert ends with, so that it adds to the sum of an account that is there.
+    const ADD: &str = " ON CONFLICT (customer, currency) \
+                       DO UPDATE SET charged = shop_accounts.charged + excluded.charged";
+
+    /// The type that sums are cast to.
+    const INTEGER: &str = "BIGINT";
+
+    /// Runs a statement.
+    fn run(
         connection: &mut Self::Connection,
-        sql: &'static str,
+        sql: String,
         values: &[Value<'_>],
-    ) -> impl Future<Output = sqlx::Result<u64>> + Send;
+    ) -> impl Future<Output = sqlx::Result<()>> + Send;
+
+    /// Runs an insert without an end; `false` when the row is there already, which stays as it is.
+    fn insert(
+        connection: &mut Self::Connection,
+        sql: &str,
+        values: &[Value<'_>],
+    ) -> impl Future<Output = sqlx::Result<bool>> + Send;
 
     /// The one row of a query, all numbers.
     fn numbers<const N: usize>(
         connection: &mut Self::Connection,
-        sql: &'static str,
+        sql: String,
     ) -> impl Future<Output = sqlx::Result<[i64; N]>> + Send;
 }
 
@@ -53,26 +73,41 @@ pub enum Value<'a> {
     Number(i64),
 }
 
+/// A statement with its values: the same words for each database, but of other types.
+macro_rules! query {
+    ($sql:expr, $values:expr) => {
+        $values.iter().fold(sqlx::query(AssertSqlSafe($sql)), |query, value| match *value {
+            Value::Text(text) => query.bind(text),
+            Value::Number(number) => query.bind(number),
+        })
+    };
+}
+
 impl Database for Postgres {
     const AT_ONCE: usize = 16;
 
-    async fn change(
+    async fn run(
         connection: &mut PgConnection,
-        sql: &'static str,
+        sql: String,
         values: &[Value<'_>],
-    ) -> sqlx::Result<u64> {
-        let query = values.iter().fold(sqlx::query(sql), |query, value| match *value {
-            Value::Text(text) => query.bind(text),
-            Value::Number(number) => query.bind(number),
-        });
-        Ok(query.execute(connection).await?.rows_affected())
+    ) -> sqlx::Result<()> {
+        query!(sql, values).execute(connection).await.map(drop)
+    }
+
+    async fn insert(
+        connection: &mut PgConnection,
+        sql: &str,
+        values: &[Value<'_>],
+    ) -> sqlx::Result<bool> {
+        let sql = format!("{sql} ON CONFLICT DO NOTHING");
+        Ok(query!(sql, values).execute(connection).await?.rows_affected() > 0)
     }
 
     async fn numbers<const N: usize>(
         connection: &mut PgConnection,
-        sql: &'static str,
+        sql: String,
     ) -> sqlx::Result<[i64; N]> {
-        let row = sqlx::query(sql).fetch_one(connection).await?;
+        let row = query!(sql, []).fetch_one(connection).await?;
         Ok(std::array::from_fn(|column| row.get(column)))
     }
 }
@@ -80,29 +115,94 @@ impl Database for Postgres {
 impl Database for Sqlite {
     const AT_ONCE: usize = 4;
 
-    async fn change(
+    async fn run(
         connection: &mut SqliteConnection,
-        sql: &'static str,
+        sql: String,
         values: &[Value<'_>],
-    ) -> sqlx::Result<u64> {
-        let query = values.iter().fold(sqlx::query(sql), |query, value| match *value {
-            Value::Text(text) => query.bind(text),
-            Value::Number(number) => query.bind(number),
-        });
-        Ok(query.execute(connection).await?.rows_affected())
+    ) -> sqlx::Result<()> {
+        query!(sql, values).execute(connection).await.map(drop)
+    }
+
+    async fn insert(
+        connection: &mut SqliteConnection,
+        sql: &str,
+        values: &[Value<'_>],
+    ) -> sqlx::Result<bool> {
+        let sql = format!("{sql} ON CONFLICT DO NOTHING");
+        Ok(query!(sql, values).execute(connection).await?.rows_affected() > 0)
     }
 
     async fn numbers<const N: usize>(
         connection: &mut SqliteConnection,
-        sql: &'static str,
+        sql: String,
     ) -> sqlx::Result<[i64; N]> {
-        let row = sqlx::query(sql).fetch_one(connection).await?;
+        let row = query!(sql, []).fetch_one(connection).await?;
         Ok(std::array::from_fn(|column| row.get(column)))
     }
 }
 
+impl Database for MySql {
+    const AT_ONCE: usize = 16;
+    const TABLE: &str = " CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin";
+    const ADD: &str = " ON DUPLICATE KEY UPDATE charged = charged + VALUES(charged)";
+    const INTEGER: &str = "SIGNED";
+
+    async fn run(
+        connection: &mut MySqlConnection,
+        sql: String,
+        values: &[Value<'_>],
+    ) -> sqlx::Result<()> {
+        query!(question_marks(&sql), values).execute(connection).await.map(drop)
+    }
+
+    async fn insert(
+        connection: &mut MySqlConnection,
+        sql: &str,
+        values: &[Value<'_>],
+    ) -> sqlx::Result<bool> {
+        // MariaDB's transactions go on after an error, and only an error tells the two apart.
+        match query!(question_marks(sql), values).execute(connection).await {
+            Ok(_) => Ok(true),
+            Err(sqlx::Error::Database(error)) if error.is_unique_violation() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn numbers<const N: usize>(
+        connection: &mut MySqlConnection,
+        sql: String,
+    ) -> sqlx::Result<[i64; N]> {
+        let row = query!(sql, []).fetch_one(connection).await?;
+        Ok(std::array::from_fn(|column| row.get(column)))
+    }
+}
+
+/// SQL with `?` for `$1`, `$2`, …
+fn question_marks(sql: &str) -> String {
+    let mut marked = String::with_capacity(sql.len());
+    for part in sql.split_inclusive('$') {
+        let part = part.trim_start_matches(|c: char| c.is_ascii_digit());
+        marked.push_str(&part.replace('$', "?"));
+    }
+    marked
+}
+
 pub async fn open_postgres(url: &str) -> sqlx::Result<Pool<Postgres>> {
     PgPoolOptions::new().max_connections(40).acquire_timeout(PATIENCE).connect(url).await
+}
+
+pub async fn open_mariadb(url: &str) -> sqlx::Result<Pool<MySql>> {
+    // At its default level MariaDB locks the gaps between rows, too, and charges of different
+    // customers would meet there.
+    let level = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
+    MySqlPoolOptions::new()
+        .max_connections(40)
+        .acquire_timeout(PATIENCE)
+        .after_connect(move |connection, _| {
+            Box::pin(async move { sqlx::raw_sql(level).execute(connection).await.map(drop) })
+        })
+        .connect(url)
+        .await
 }
 
 /// One connection, since SQLite has one writer: they queue for it in turn. A file that is to be
@@ -125,12 +225,12 @@ pub async fn open_sqlite(url: &str, throw_away: bool) -> sqlx::Result<Pool<Sqlit
 pub async fn open_shop<DB: Database>(pool: &Pool<DB>) -> Result<i64> {
     let mut connection = pool.acquire().await?;
     for table in TABLES {
-        DB::change(&mut connection, table, &[]).await?;
+        DB::run(&mut connection, format!("{table}{}", DB::TABLE), &[]).await?;
     }
     let now = i64::try_from(std::time::UNIX_EPOCH.elapsed()?.as_micros())?;
-    let sql = "INSERT INTO shop (one, opened) VALUES (1, $1) ON CONFLICT DO NOTHING";
-    DB::change(&mut connection, sql, &[Value::Number(now)]).await?;
-    let [opened] = DB::numbers(&mut connection, "SELECT opened FROM shop").await?;
+    let sql = "INSERT INTO shop (one, opened) VALUES (1, $1)";
+    DB::insert(&mut connection, sql, &[Value::Number(now)]).await?;
+    let [opened] = DB::numbers(&mut connection, "SELECT opened FROM shop".to_owned()).await?;
     Ok(opened)
 }
 
@@ -140,7 +240,7 @@ pub async fn insert_order<DB: Database>(
     order: &Order,
 ) -> sqlx::Result<bool> {
     let sql = "INSERT INTO shop_orders (id, customer, placed_on, currency, cents) \
-               VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING";
+               VALUES ($1, $2, $3, $4, $5)";
     let values = [
         Value::Text(&order.id),
         Value::Text(&order.customer),
@@ -148,7 +248,7 @@ pub async fn insert_order<DB: Database>(
         Value::Text(&order.currency),
         Value::Number(order.cents()),
     ];
-    Ok(DB::change(connection, sql, &values).await? > 0)
+    DB::insert(connection, sql, &values).await
 }
 
 /// Saves a payment; `false` when it is there already.
@@ -156,9 +256,9 @@ pub async fn insert_payment<DB: Database>(
     connection: &mut DB::Connection,
     order: &Order,
 ) -> sqlx::Result<bool> {
-    let sql = "INSERT INTO shop_payments (order_id, cents) VALUES ($1, $2) ON CONFLICT DO NOTHING";
+    let sql = "INSERT INTO shop_payments (order_id, cents) VALUES ($1, $2)";
     let values = [Value::Text(&order.id), Value::Number(order.cents())];
-    Ok(DB::change(connection, sql, &values).await? > 0)
+    DB::insert(connection, sql, &values).await
 }
 
 /// Adds the order's sum to what its customer has been charged.
@@ -166,12 +266,10 @@ pub async fn charge_account<DB: Database>(
     connection: &mut DB::Connection,
     order: &Order,
 ) -> sqlx::Result<()> {
-    let sql = "INSERT INTO shop_accounts (customer, currency, charged) VALUES ($1, $2, $3) \
-               ON CONFLICT (customer, currency) \
-               DO UPDATE SET charged = shop_accounts.charged + excluded.charged";
+    let sql = "INSERT INTO shop_accounts (customer, currency, charged) VALUES ($1, $2, $3)";
     let values =
         [Value::Text(&order.customer), Value::Text(&order.currency), Value::Number(order.cents())];
-    DB::change(connection, sql, &values).await.map(drop)
+    DB::run(connection, format!("{sql}{}", DB::ADD), &values).await
 }
 
 /// Notes that an order could not be charged.
@@ -181,10 +279,9 @@ pub async fn insert_failure<DB: Database>(
     parked: bool,
     reason: &str,
 ) -> sqlx::Result<()> {
-    let sql = "INSERT INTO shop_failures (order_id, parked, reason) VALUES ($1, $2, $3) \
-               ON CONFLICT DO NOTHING";
+    let sql = "INSERT INTO shop_failures (order_id, parked, reason) VALUES ($1, $2, $3)";
     let values = [Value::Text(order_id), Value::Number(parked.into()), Value::Text(reason)];
-    DB::change(connection, sql, &values).await.map(drop)
+    DB::insert(connection, sql, &values).await.map(drop)
 }
 
 /// What the tables say, over all runs on this database.
@@ -202,13 +299,16 @@ pub struct Books {
 
 impl Books {
     pub async fn read<DB: Database>(pool: &Pool<DB>) -> Result<Self> {
-        let sql = "SELECT (SELECT count(*) FROM shop_orders), \
-                   (SELECT count(*) FROM shop_payments), \
-                   (SELECT count(*) FROM shop_failures WHERE parked = 0), \
-                   (SELECT count(*) FROM shop_failures WHERE parked = 1), \
-                   (SELECT CAST(coalesce(sum(o.cents), 0) AS BIGINT) \
-                    FROM shop_orders o JOIN shop_payments p ON p.order_id = o.id), \
-                   (SELECT CAST(coalesce(sum(charged), 0) AS BIGINT) FROM shop_accounts)";
+        let sql = format!(
+            "SELECT (SELECT count(*) FROM shop_orders), \
+             (SELECT count(*) FROM shop_payments), \
+             (SELECT count(*) FROM shop_failures WHERE parked = 0), \
+             (SELECT count(*) FROM shop_failures WHERE parked = 1), \
+             (SELECT CAST(coalesce(sum(o.cents), 0) AS {integer}) \
+             FROM shop_orders o JOIN shop_payments p ON p.order_id = o.id), \
+             (SELECT CAST(coalesce(sum(charged), 0) AS {integer}) FROM shop_accounts)",
+            integer = DB::INTEGER
+        );
         let mut connection = pool.acquire().await?;
         let [orders, payments, dead_lettered, parked, due_cents, charged_cents] =
             DB::numbers(&mut connection, sql).await?.map(i64::unsigned_abs);

@@ -51,8 +51,8 @@ struct Arguments {
     /// amqp://user:password@host:port/vhost, or memory://NAME for a broker inside this process.
     #[arg(long, default_value = "memory://order_flow")]
     broker: String,
-    /// postgres://user:password@host:port/name or sqlite://FILE. Default: a SQLite file that is
-    /// thrown away.
+    /// postgres://user:password@host:port/name, mysql://… for MariaDB, or sqlite://FILE. Default:
+    /// a SQLite file that is thrown away.
     #[arg(long)]
     database: Option<String>,
     /// The orders, one JSON object a line.
@@ -107,11 +107,14 @@ async fn open_database_and_run(arguments: Arguments) -> Result<()> {
         Some(("postgres" | "postgresql", _)) => {
             run(arguments, database::open_postgres(&url).await.with_context(opening)?).await
         }
+        Some(("mysql" | "mariadb", _)) => {
+            run(arguments, database::open_mariadb(&url).await.with_context(opening)?).await
+        }
         Some(("sqlite", _)) => {
             run(arguments, database::open_sqlite(&url, throw_away).await.with_context(opening)?)
                 .await
         }
-        _ => bail!("--database must begin with postgres:// or sqlite://"),
+        _ => bail!("--database must begin with postgres://, mysql:// or sqlite://"),
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
 };
 
 use serde_json::Value;
-use testkit::PostgresDatabase;
+use testkit::{MariaDbDatabase, PostgresDatabase};
 
 /// The built example. Cargo builds examples together with the tests, except when it is told to
 /// run this test alone.
@@ -134,13 +134,14 @@ fn what_is_wrong_is_said_and_the_program_fails() {
     let broken = folder.path().join("broken.jsonl");
     std::fs::write(&broken, "\n{\"id\": 7}\n").expect("write a file");
     let broken = broken.to_str().expect("a name in UTF-8");
-    let cases: [(&[&str], &str); 9] = [
+    let cases: [(&[&str], &str); 10] = [
         (&["--orders", "/nowhere/orders.jsonl"], "open /nowhere/orders.jsonl"),
         (&["--orders", broken], "read line 2 of"),
         (&["--orders", "/dev/null", "--count", "3"], "/dev/null holds no order"),
-        (&["--database", "mysql://localhost/shop"], "postgres:// or sqlite://"),
+        (&["--database", "db2://localhost/shop"], "postgres://, mysql:// or sqlite://"),
         (&["--database", "sqlite:///nowhere/shop.db"], "open the database"),
         (&["--database", "postgres://me:secret@127.0.0.1:1/shop"], "open the database 127.0.0.1:1"),
+        (&["--database", "mysql://me:secret@127.0.0.1:1/shop"], "open the database 127.0.0.1:1"),
         (&["--broker", "ftp://localhost"], "amqp://"),
         (&["--broker", "amqp://me:secret@127.0.0.1:1"], "127.0.0.1:1"),
         (&["--crash-after", "5"], "--crash-after needs a real --broker"),
@@ -154,13 +155,14 @@ fn what_is_wrong_is_said_and_the_program_fails() {
     }
 }
 
-/// Runs a test on the shared broker and an empty database, where there are such.
+/// Runs a test on the shared broker and an empty database of each kind, where there are such.
 fn on_real_servers(test: impl Fn(&str, &str)) {
     let runtime = tokio::runtime::Runtime::new().expect("start a runtime");
-    let (Some(broker), Some(database)) =
-        (testkit::amqp_url(), runtime.block_on(PostgresDatabase::create()))
-    else {
-        return;
-    };
-    test(&broker, database.url());
+    let Some(broker) = testkit::amqp_url() else { return };
+    if let Some(database) = runtime.block_on(PostgresDatabase::create()) {
+        test(&broker, database.url());
+    }
+    if let Some(database) = runtime.block_on(MariaDbDatabase::create()) {
+        test(&broker, database.url());
+    }
 }

@@ -4,6 +4,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
@@ -11,54 +12,55 @@ use acemq::{
     ClaimedRecord, Error, ErrorKind, FailedRecord, OutboxRecord, OutboxSignal, OutboxStore,
     RecordClaim, Result, StoredRecord, StuckRecord,
 };
-use serde_json::json;
 
 use super::SqlOutbox;
 use crate::{
     body,
-    database::{SqlDatabase, Statement, failed},
+    database::{Dialect, DialectOf, Failure, OutboxSql, SqlDatabase, failed},
     name::HolderName,
+    session::Session,
+    statement::Statement,
     time::micros,
 };
 
 /// The longest `last_error`; the column is that wide.
 const MAX_REASON_CHARS: usize = 1_000;
+/// How many failures one statement writes down, with their reasons.
+const FAILED_A_STATEMENT: usize = 100;
 /// How many rows one purging statement removes: it holds its locks briefly.
 const PURGED_A_STATEMENT: u32 = 1_000;
+/// How often a claim is tried while others take the very rows that it has picked.
+const TRIES: usize = 10;
 
 impl<DB: SqlDatabase> OutboxStore for SqlOutbox<DB> {
     async fn claim_batch(&self, size: usize, lease: Duration) -> Result<Vec<ClaimedRecord>> {
         let doing = || self.doing("claim records");
-        let mut connection = self.connection("claim records").await?;
-        let sql = self.sql_from(&mut connection).await?;
-        if let Some(peek) = &sql.peek {
-            let found = DB::fetch(&mut connection, Statement::new(peek)).await;
-            if found.map_err(failed(doing))?.is_empty() {
-                return Ok(Vec::new());
+        let (mut session, sql) = self.prepared("claim records").await?;
+        let size = i64::try_from(size).unwrap_or(i64::MAX);
+        let token = self.name.token();
+        for _ in 0..TRIES {
+            let pick = sql.claim.pick(size);
+            let chooses = pick.is_none();
+            let Some(target) = session.target(pick, size).await.map_err(failed(doing))? else {
+                break;
+            };
+            let claim = sql.claim.change(target).text(token.as_str()).integer(micros(lease));
+            let rows = session.fetch(claim).await.map_err(failed(doing))?;
+            if chooses || !rows.is_empty() {
+                return Ok(in_order::<DB>(&rows, &token));
             }
         }
-        let token = self.name.token();
-        let claim = Statement::new(&sql.claim)
-            .planned_each_time()
-            .integer(i64::try_from(size).unwrap_or(i64::MAX))
-            .text(token.as_str())
-            .integer(micros(lease));
-        let rows = DB::fetch(&mut connection, claim).await.map_err(failed(doing))?;
-        let mut claimed: Vec<_> = rows.iter().map(|row| read::<DB>(row, &token)).collect();
-        claimed.sort_by(|(a, first), (b, second)| {
-            (a, first.claim().id()).cmp(&(b, second.claim().id()))
-        });
-        Ok(claimed.into_iter().map(|(_, record)| record).collect())
+        Ok(Vec::new())
     }
 
     async fn mark_published(&self, claims: &[RecordClaim]) -> Result<()> {
         if claims.is_empty() {
             return Ok(());
         }
-        let mut connection = self.connection("mark records published").await?;
-        let sql = self.sql_from(&mut connection).await?;
+        let (mut session, sql) = self.prepared("mark records published").await?;
         let ids = claims.iter().map(|claim| claim.id().to_owned()).collect();
-        DB::run(&mut connection, Statement::new(&sql.publish).planned_each_time().list(ids))
+        session
+            .run(Statement::new(&sql.publish).planned_each_time().list(ids))
             .await
             .map_err(failed(|| self.doing("mark records published")))?;
         Ok(())
@@ -68,24 +70,22 @@ impl<DB: SqlDatabase> OutboxStore for SqlOutbox<DB> {
         if failures.is_empty() {
             return Ok(());
         }
-        let mut connection = self.connection("mark records failed").await?;
-        let sql = self.sql_from(&mut connection).await?;
-        let list: Vec<_> = failures
-            .iter()
-            .map(|failure| {
-                json!({
-                    "id": failure.claim.id(),
-                    "token": failure.claim.token(),
-                    "reason": reason(&failure.reason),
-                    "wait": micros(failure.retry_after),
-                })
-            })
-            .collect();
-        let list = serde_json::Value::from(list).to_string();
-        let marked =
-            DB::run(&mut connection, Statement::new(&sql.fail).planned_each_time().text(list))
+        let (mut session, sql) = self.prepared("mark records failed").await?;
+        let mut marked = 0;
+        for failures in failures.chunks(FAILED_A_STATEMENT) {
+            let failures = failures.iter().map(|failure| Failure {
+                id: failure.claim.id().to_owned(),
+                token: failure.claim.token().to_owned(),
+                reason: reason(&failure.reason),
+                wait: micros(failure.retry_after),
+            });
+            let values = DialectOf::<DB>::failures(failures.collect());
+            let fail = Statement::new(&sql.fail).planned_each_time();
+            marked += session
+                .run(values.into_iter().fold(fail, Statement::value))
                 .await
                 .map_err(failed(|| self.doing("mark records failed")))?;
+        }
         self.say_what_was_lost("mark records failed", failures.len(), marked);
         Ok(())
     }
@@ -94,15 +94,12 @@ impl<DB: SqlDatabase> OutboxStore for SqlOutbox<DB> {
         if claims.is_empty() {
             return Ok(());
         }
-        let mut connection = self.connection("give records back").await?;
-        let sql = self.sql_from(&mut connection).await?;
+        let (mut session, sql) = self.prepared("give records back").await?;
         for (token, ids) in by_token(claims) {
-            DB::run(
-                &mut connection,
-                Statement::new(&sql.give_back).planned_each_time().list(ids).text(token),
-            )
-            .await
-            .map_err(failed(|| self.doing("give records back")))?;
+            session
+                .run(Statement::new(&sql.give_back).planned_each_time().list(ids).text(token))
+                .await
+                .map_err(failed(|| self.doing("give records back")))?;
         }
         Ok(())
     }
@@ -111,12 +108,12 @@ impl<DB: SqlDatabase> OutboxStore for SqlOutbox<DB> {
         if claims.is_empty() {
             return Ok(());
         }
-        let mut connection = self.connection("renew claims").await?;
-        let sql = self.sql_from(&mut connection).await?;
+        let (mut session, sql) = self.prepared("renew claims").await?;
         let mut renewed = 0;
         for (token, ids) in by_token(claims) {
             let renew = Statement::new(&sql.renew).planned_each_time().list(ids).text(token);
-            renewed += DB::run(&mut connection, renew.integer(micros(lease)))
+            renewed += session
+                .run(renew.integer(micros(lease)))
                 .await
                 .map_err(failed(|| self.doing("renew claims")))?;
         }
@@ -125,24 +122,26 @@ impl<DB: SqlDatabase> OutboxStore for SqlOutbox<DB> {
     }
 
     async fn pending_count(&self) -> Result<u64> {
-        let mut connection = self.connection("count the pending records").await?;
-        let sql = self.sql_from(&mut connection).await?;
-        let rows = DB::fetch(&mut connection, Statement::new(&sql.pending))
+        let (mut session, sql) = self.prepared("count the pending records").await?;
+        let rows = session
+            .fetch(Statement::new(&sql.pending))
             .await
             .map_err(failed(|| self.doing("count the pending records")))?;
-        Ok(rows.first().and_then(|row| DB::integer(row, 0)).unwrap_or_default().unsigned_abs())
+        Ok(rows
+            .first()
+            .and_then(|row| DialectOf::<DB>::integer(row, 0))
+            .unwrap_or_default()
+            .unsigned_abs())
     }
 
     async fn stuck(&self, limit: usize) -> Result<Vec<StuckRecord>> {
-        let mut connection = self.connection("list the stuck records").await?;
-        let sql = self.sql_from(&mut connection).await?;
+        let (mut session, sql) = self.prepared("list the stuck records").await?;
         let stuck = Statement::new(&sql.stuck)
             .planned_each_time()
             .integer(i64::try_from(limit).unwrap_or(i64::MAX));
-        let rows = DB::fetch(&mut connection, stuck)
-            .await
-            .map_err(failed(|| self.doing("list the stuck records")))?;
-        let text = |row: &DB::Row, column| DB::text(row, column).unwrap_or_default();
+        let rows =
+            session.fetch(stuck).await.map_err(failed(|| self.doing("list the stuck records")))?;
+        let text = |row: &DB::Row, column| DialectOf::<DB>::text(row, column).unwrap_or_default();
         Ok(rows
             .iter()
             .map(|row| {
@@ -152,41 +151,39 @@ impl<DB: SqlDatabase> OutboxStore for SqlOutbox<DB> {
                     text(row, 2),
                     attempts::<DB>(row, 3),
                 );
-                stuck.last_error = DB::text(row, 4);
-                stuck.created_at = DB::read_time(row, 5);
+                stuck.last_error = DialectOf::<DB>::text(row, 4);
+                stuck.created_at = DialectOf::<DB>::read_time(row, 5);
                 stuck
             })
             .collect())
     }
 
     async fn purge_published(&self, older_than: Duration) -> Result<u64> {
-        let mut connection = self.connection("purge published records").await?;
-        let sql = self.sql_from(&mut connection).await?;
+        let doing = || self.doing("purge published records");
+        let (mut session, sql) = self.prepared("purge published records").await?;
+        let (most, age) = (i64::from(PURGED_A_STATEMENT), micros(older_than));
+        let pick = || sql.purge.pick(most).map(|pick| pick.integer(age));
         let mut purged = 0;
-        loop {
-            let purge = Statement::new(&sql.purge)
-                .planned_each_time()
-                .integer(micros(older_than))
-                .integer(PURGED_A_STATEMENT.into());
-            let removed = DB::run(&mut connection, purge)
-                .await
-                .map_err(failed(|| self.doing("purge published records")))?;
+        while let Some(target) = session.target(pick(), most).await.map_err(failed(doing))? {
+            let purge = sql.purge.change(target).integer(age);
+            let removed = session.run(purge).await.map_err(failed(doing))?;
             purged += removed;
             if removed < PURGED_A_STATEMENT.into() {
-                return Ok(purged);
+                break;
             }
         }
+        Ok(purged)
     }
 
     async fn other_relays(&self) -> Result<Vec<String>> {
-        let mut connection = self.connection("look for other relays").await?;
-        let sql = self.sql_from(&mut connection).await?;
-        let rows = DB::fetch(&mut connection, Statement::new(&sql.holders).planned_each_time())
+        let (mut session, sql) = self.prepared("look for other relays").await?;
+        let rows = session
+            .fetch(Statement::new(&sql.holders).planned_each_time())
             .await
             .map_err(failed(|| self.doing("look for other relays")))?;
         let others: BTreeSet<String> = rows
             .iter()
-            .filter_map(|row| DB::text(row, 0))
+            .filter_map(|row| DialectOf::<DB>::text(row, 0))
             .map(|token| HolderName::of(&token).to_owned())
             .filter(|name| name != self.name.as_str())
             .collect();
@@ -199,11 +196,17 @@ impl<DB: SqlDatabase> OutboxStore for SqlOutbox<DB> {
 }
 
 impl<DB: SqlDatabase> SqlOutbox<DB> {
+    async fn prepared(&self, doing: &str) -> Result<(Session<DB>, Arc<OutboxSql>)> {
+        let mut session = self.session(doing).await?;
+        let sql = self.sql_from(&mut session).await?;
+        Ok((session, sql))
+    }
+
     fn say_what_was_lost(&self, doing: &str, claims: usize, changed: u64) {
         let lost = (claims as u64).saturating_sub(changed);
         if lost > 0 {
             tracing::warn!(
-                table = %self.table.quoted(),
+                table = %self.table,
                 lost,
                 "{doing}: some claims had been lost, to another relay or because the lease ran out"
             );
@@ -211,10 +214,18 @@ impl<DB: SqlDatabase> SqlOutbox<DB> {
     }
 }
 
+/// Claimed rows, oldest first.
+fn in_order<DB: SqlDatabase>(rows: &[DB::Row], token: &str) -> Vec<ClaimedRecord> {
+    let mut claimed: Vec<_> = rows.iter().map(|row| read::<DB>(row, token)).collect();
+    claimed
+        .sort_by(|(a, first), (b, second)| (a, first.claim().id()).cmp(&(b, second.claim().id())));
+    claimed.into_iter().map(|(_, record)| record).collect()
+}
+
 /// A claimed row, with its place in the order. What cannot be read fails alone.
 fn read<DB: SqlDatabase>(row: &DB::Row, token: &str) -> (Option<SystemTime>, ClaimedRecord) {
-    let id = DB::text(row, 0).unwrap_or_default();
-    let created_at = DB::read_time(row, 7);
+    let id = DialectOf::<DB>::text(row, 0).unwrap_or_default();
+    let created_at = DialectOf::<DB>::read_time(row, 7);
     let claim = RecordClaim::new(id.as_str(), token);
     let content = content::<DB>(row, id, created_at);
     (created_at, ClaimedRecord::new(claim, attempts::<DB>(row, 8), content))
@@ -228,9 +239,11 @@ fn content<DB: SqlDatabase>(
     let unreadable =
         |what: String| Error::new(ErrorKind::Decode, format!("read outbox record {id}: {what}"));
     let text = |column: usize, name: &str| {
-        DB::text(row, column).ok_or_else(|| unreadable(format!("its {name} is null or not text")))
+        DialectOf::<DB>::text(row, column)
+            .ok_or_else(|| unreadable(format!("its {name} is null or not text")))
     };
-    let bytes = DB::bytes(row, 3).ok_or_else(|| unreadable("its body is null".to_owned()))?;
+    let bytes =
+        DialectOf::<DB>::bytes(row, 3).ok_or_else(|| unreadable("its body is null".to_owned()))?;
     let stored = StoredRecord {
         id: id.clone(),
         exchange_name: text(1, "exchange_name")?,
@@ -245,7 +258,7 @@ fn content<DB: SqlDatabase>(
 }
 
 fn attempts<DB: SqlDatabase>(row: &DB::Row, column: usize) -> u32 {
-    let attempts = DB::integer(row, column).unwrap_or_default().max(0);
+    let attempts = DialectOf::<DB>::integer(row, column).unwrap_or_default().max(0);
     u32::try_from(attempts).unwrap_or(u32::MAX)
 }
 

@@ -10,11 +10,21 @@
 mod support;
 
 #[path = "."]
+mod mariadb {
+    use crate::support::mariadb as database;
+
+    #[path = "mariadb_alone.rs"]
+    mod alone;
+    #[path = "suite/mod.rs"]
+    mod suite;
+}
+
+#[path = "."]
 mod postgres {
     use crate::support::postgres as database;
 
     #[expect(clippy::duplicate_mod, reason = "one suite, a database each")]
-    #[path = "suite.rs"]
+    #[path = "suite/mod.rs"]
     mod suite;
 }
 
@@ -23,6 +33,6 @@ mod sqlite {
     use crate::support::sqlite as database;
 
     #[expect(clippy::duplicate_mod, reason = "one suite, a database each")]
-    #[path = "suite.rs"]
+    #[path = "suite/mod.rs"]
     mod suite;
 }

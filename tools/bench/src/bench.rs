@@ -22,6 +22,7 @@ pub(crate) struct Bench {
     pub(crate) raw: Raw,
     pub(crate) rounds: usize,
     pub(crate) messages: usize,
+    pub(crate) mariadb: String,
     pub(crate) postgres: String,
 }
 
@@ -39,6 +40,7 @@ impl Bench {
             raw: Raw::connect(&options.broker).await?,
             rounds: options.rounds.into(),
             messages,
+            mariadb: options.mariadb.clone(),
             postgres: options.postgres.clone(),
         })
     }

@@ -22,7 +22,10 @@ struct Options {
     /// The RabbitMQ broker.
     #[arg(long, default_value = "amqp://guest:guest@127.0.0.1:5672")]
     broker: String,
-    /// The PostgreSQL database of the relay's row.
+    /// The MariaDB database of the row `relay/mariadb`.
+    #[arg(long, default_value = "mysql://root@127.0.0.1:3306/acemq_bench")]
+    mariadb: String,
+    /// The PostgreSQL database of the row `relay/postgres`.
     #[arg(long, default_value = "postgres://postgres@127.0.0.1:5432/postgres")]
     postgres: String,
     /// Only the rows whose name begins with this; may be given more than once.

@@ -219,7 +219,7 @@ fn command(arguments: impl Iterator<Item = String>) -> String {
     let mut secret = false;
     for argument in arguments {
         let (option, _) = argument.split_once('=').unwrap_or((&argument, ""));
-        let address = matches!(option, "--broker" | "--postgres");
+        let address = matches!(option, "--broker" | "--mariadb" | "--postgres");
         command.push(' ');
         command.push_str(match (secret, address) {
             (true, _) => "…",
@@ -283,11 +283,18 @@ mod tests {
 
     #[test]
     fn the_command_shows_no_address() {
-        let arguments =
-            ["--broker", "amqp://u:p@h", "--postgres=postgres://u:p@h", "--rounds", "9"];
+        let arguments = [
+            "--broker",
+            "amqp://u:p@h",
+            "--postgres=postgres://u:p@h",
+            "--mariadb",
+            "mysql://u:p@h",
+            "--rounds",
+            "9",
+        ];
         assert_eq!(
             command(arguments.into_iter().map(str::to_owned)),
-            "cargo run --release -p bench -- --broker … --postgres --rounds 9"
+            "cargo run --release -p bench -- --broker … --postgres --mariadb … --rounds 9"
         );
     }
 }

@@ -134,6 +134,13 @@ pub(crate) const ROWS: &[Row] = &[
         run: |bench| Box::pin(relay::postgres(bench)),
     },
     Row {
+        name: "relay/mariadb",
+        about: relay::ABOUT,
+        messages: 1_000,
+        measure: FOR_INFORMATION,
+        run: |bench| Box::pin(relay::mariadb(bench)),
+    },
+    Row {
         name: "relay/sqlite",
         about: relay::ABOUT,
         messages: 1_000,

@@ -24,7 +24,7 @@ mod proxy;
 mod shared;
 
 pub use broker::{BrokerOptions, BrokerVersion, OwnBroker};
-pub use database::PostgresDatabase;
+pub use database::{MariaDbDatabase, PostgresDatabase};
 pub use eventually::eventually;
 pub use postgres::OwnPostgres;
 pub use proxy::Proxy;

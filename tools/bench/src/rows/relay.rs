@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use acemq::{Client, OutboxRelay, OutboxStore};
-use acemq_sql::{PostgresOutbox, SqlDatabase, SqlOutbox, SqliteOutbox};
+use acemq_sql::{MySqlOutbox, PostgresOutbox, SqlDatabase, SqlOutbox, SqliteOutbox};
 use anyhow::{Context as _, Result, ensure};
 use sqlx::{
-    PgPool, Pool,
+    MySqlPool, PgPool, Pool,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqliteSynchronous},
 };
 
@@ -26,8 +26,20 @@ pub(super) async fn postgres(bench: &Bench) -> Result<Vec<Pair>> {
     let pool = PgPool::connect(&bench.postgres)
         .await
         .context("connect to PostgreSQL; name a database with --postgres")?;
-    let name = format!("acemq_bench_{}", &uuid::Uuid::new_v4().simple().to_string()[..12]);
+    let name = table();
     let outbox = PostgresOutbox::new(pool.clone()).table(&name)?;
+    let pairs = drain(bench, &pool, &outbox).await;
+    sqlx::query(sqlx::AssertSqlSafe(format!("DROP TABLE IF EXISTS {name}"))).execute(&pool).await?;
+    pool.close().await;
+    pairs
+}
+
+pub(super) async fn mariadb(bench: &Bench) -> Result<Vec<Pair>> {
+    let pool = MySqlPool::connect(&bench.mariadb)
+        .await
+        .context("connect to MariaDB; name a database with --mariadb")?;
+    let name = table();
+    let outbox = MySqlOutbox::new(pool.clone()).table(&name)?;
     let pairs = drain(bench, &pool, &outbox).await;
     sqlx::query(sqlx::AssertSqlSafe(format!("DROP TABLE IF EXISTS {name}"))).execute(&pool).await?;
     pool.close().await;
@@ -45,6 +57,11 @@ pub(super) async fn sqlite(bench: &Bench) -> Result<Vec<Pair>> {
     let pairs = drain(bench, &pool, &SqliteOutbox::new(pool.clone())).await;
     pool.close().await;
     pairs
+}
+
+/// A name for a table on a server that others use as well.
+fn table() -> String {
+    format!("acemq_bench_{}", &uuid::Uuid::new_v4().simple().to_string()[..12])
 }
 
 async fn drain<DB: SqlDatabase>(

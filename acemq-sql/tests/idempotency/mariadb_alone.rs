@@ -1,0 +1,28 @@
+//! What only MariaDB does, or only there has to be looked after.
+
+use acemq::{Claim, ErrorKind, IdempotencyStore};
+
+use super::database::{Database, Idempotency};
+
+// promise: BX-11
+#[tokio::test]
+async fn a_table_whose_collation_takes_different_keys_for_the_same_is_refused() {
+    let Some(database) = Database::create().await else { return };
+    for (table, collation) in
+        [("a", "utf8mb4_general_ci"), ("b", "utf8mb4_bin"), ("c", "utf8mb4_unicode_nopad_ci")]
+    {
+        let store = Idempotency::new(database.pool.clone()).table(table).unwrap();
+        let create = store.schema_statements().swap_remove(0);
+        let ours = "COLLATE=utf8mb4_nopad_bin";
+        assert!(create.contains(ours), "{create}");
+        database.execute(&create.replace(ours, &format!("COLLATE={collation}"))).await;
+        let error = store.try_claim("k").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+        assert!(error.to_string().contains(collation), "{error}");
+
+        // What has to be done about it.
+        let key = "message_id VARCHAR(255) COLLATE utf8mb4_nopad_bin NOT NULL";
+        database.execute(&format!("ALTER TABLE {table} MODIFY {key}")).await;
+        assert!(matches!(store.try_claim("k").await.unwrap(), Claim::Owned(_)));
+    }
+}

@@ -1,0 +1,30 @@
+use std::time::Duration;
+
+use acemq::OutboxStore;
+
+use super::{
+    add,
+    database::{Database, PAST},
+};
+use crate::support::{claim, record};
+
+// promise: OB-14
+#[tokio::test]
+async fn a_purge_removes_old_published_records_and_nothing_else() {
+    let Some(database) = Database::create().await else { return };
+    let outbox = database.outbox().await;
+    let records: Vec<_> = (0..1_100).map(|n| record(&format!("r{n}"))).collect();
+    add(&database, &outbox, &records).await;
+    add(&database, &outbox, &[record("young"), record("waiting"), record("held")]).await;
+    database
+        .execute(&format!("UPDATE acemq_outbox SET published_at = {PAST} WHERE id LIKE 'r%'"))
+        .await;
+    let claimed = claim(&outbox, 1).await;
+    outbox.mark_published(&[claimed[0].claim().clone()]).await.unwrap();
+    claim(&outbox, 1).await;
+    assert_eq!(outbox.purge_published(Duration::MAX).await.unwrap(), 0);
+    assert_eq!(outbox.purge_published(Duration::from_secs(600)).await.unwrap(), 1_100);
+    assert_eq!(outbox.purge_published(Duration::ZERO).await.unwrap(), 1);
+    assert_eq!(outbox.pending_count().await.unwrap(), 2);
+    assert_eq!(database.count("acemq_outbox").await, 2);
+}

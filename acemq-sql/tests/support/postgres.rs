@@ -1,0 +1,100 @@
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use testkit::{PostgresDatabase, Proxy};
+
+database!(Postgres, PostgresOutbox, PostgresIdempotency, text: "TEXT");
+
+/// An hour ago and an hour ahead, in a column's type.
+pub(crate) const PAST: &str = "clock_timestamp() - INTERVAL '1 hour'";
+pub(crate) const FUTURE: &str = "clock_timestamp() + INTERVAL '1 hour'";
+/// The same where the column has no zone.
+pub(crate) const RAILS_PAST: &str = "(clock_timestamp() AT TIME ZONE 'UTC') - INTERVAL '1 hour'";
+pub(crate) const RAILS_FUTURE: &str = "(clock_timestamp() AT TIME ZONE 'UTC') + INTERVAL '1 hour'";
+
+/// What Rails 7.1 makes of the family's migration.
+pub(crate) const RAILS: [&str; 2] = [
+    "CREATE TABLE \"acemq_outbox\" (\
+     \"id\" character varying(64) NOT NULL PRIMARY KEY, \
+     \"exchange_name\" character varying(255) NOT NULL, \
+     \"routing_key\" character varying(255) NOT NULL, \
+     \"body\" text NOT NULL, \
+     \"body_encoding\" character varying(16) NOT NULL, \
+     \"content_type\" character varying(255) NOT NULL, \
+     \"headers\" text NOT NULL, \
+     \"created_at\" timestamp(6) NOT NULL, \
+     \"published_at\" timestamp(6), \
+     \"attempts\" integer DEFAULT 0 NOT NULL, \
+     \"last_error\" character varying(1000), \
+     \"locked_by\" character varying(64), \
+     \"locked_until\" timestamp(6))",
+    "CREATE INDEX \"acemq_outbox_pending\" ON \"acemq_outbox\" (\"published_at\", \"created_at\")",
+];
+
+/// A column's name that is a word of SQL's own.
+pub(crate) const KEY: &str = "\"key\"";
+
+/// Whether the database keeps to the lengths of columns.
+pub(crate) const LENGTHS_COUNT: bool = true;
+
+pub(crate) struct Database {
+    pub(crate) pool: Pool,
+    options: PgConnectOptions,
+    database: PostgresDatabase,
+}
+
+impl Database {
+    pub(crate) async fn create() -> Option<Self> {
+        let database = PostgresDatabase::create().await?;
+        let options: PgConnectOptions = database.url().parse().unwrap();
+        // No test may depend on the session's zone being UTC, and none may be held up by a lock.
+        let options = options.options([("TimeZone", "Pacific/Auckland"), ("lock_timeout", "10s")]);
+        let pool = pool(8, options.clone()).await;
+        Some(Self { pool, options, database })
+    }
+
+    pub(crate) fn takes_two_writers(&self) -> bool {
+        true
+    }
+
+    pub(crate) async fn pool_of_one(&self) -> Pool {
+        pool(1, self.options.clone()).await
+    }
+
+    /// Another process's pool.
+    pub(crate) async fn another_pool(&self) -> Pool {
+        pool(4, self.options.clone()).await
+    }
+
+    /// Whose sessions do not wait for a lock for long.
+    pub(crate) async fn impatient_pool(&self) -> Pool {
+        pool(2, self.options.clone().options([("lock_timeout", "200ms")])).await
+    }
+
+    /// Whose connections keep no statement prepared, as behind a proxy that hands each
+    /// transaction to another session.
+    pub(crate) async fn pool_without_prepared_statements(&self) -> Pool {
+        pool(2, self.options.clone().statement_cache_capacity(0)).await
+    }
+
+    /// One connection over a slow network.
+    pub(crate) async fn distant_pool(&self) -> (Option<Proxy>, Pool) {
+        let proxy = Proxy::in_front_of(self.database.url()).await;
+        let options: PgConnectOptions = proxy.url_for(self.database.url()).parse().unwrap();
+        let pool = pool(1, options).await;
+        (Some(proxy), pool)
+    }
+
+    /// A second schema, and a pool that knows it.
+    pub(crate) async fn another_schema(&self) -> (String, Pool) {
+        self.execute("CREATE SCHEMA shop").await;
+        ("shop".to_owned(), self.another_pool().await)
+    }
+}
+
+async fn pool(size: u32, options: PgConnectOptions) -> Pool {
+    PgPoolOptions::new().max_connections(size).connect_with(options).await.unwrap()
+}
+
+/// A pool for what needs no connection.
+pub(crate) fn nowhere() -> Pool {
+    PgPoolOptions::new().connect_lazy("postgres://nowhere").unwrap()
+}
