@@ -1,11 +1,11 @@
 //! One socket for lapin and for channels of our own.
 //!
-//! lapin's way of publishing costs more than all the rest (measured: 22 of the 29 µs of processor
-//! time that a message took), does not tell which publish a return belongs to, and reads headers by
-//! recursion until its stack ends. So the channels that carry messages are ours (`publish`,
-//! `consume`): lapin opens a channel, whose number is reserved by that, and from then on its frames go
-//! past lapin, which speaks the rest of the protocol over a pipe. Both directions are cut at the
-//! frames' ends only.
+//! lapin's way of carrying messages is dear (measured: with it `send_all` took 1.9 times the processor
+//! time of lapin alone, past it 0.7 to 0.8 times), does not tell which publish a return belongs to, and
+//! reads headers by recursion until its stack ends. So the channels that carry messages are ours
+//! (`publish`, `consume`): lapin opens a channel, whose number is reserved by that, and from then on
+//! its frames go past lapin, which speaks the rest of the protocol over a pipe. Both directions are
+//! cut at the frames' ends only.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
