@@ -25,7 +25,7 @@ use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
 
 use self::{
-    role::Orders,
+    role::Task,
     run::{Outcome, Settings},
 };
 
@@ -49,7 +49,7 @@ struct Arguments {
 enum Work {
     /// What the driver starts: one worker process.
     #[command(hide = true)]
-    Work(Orders),
+    Work(Task),
 }
 
 #[tokio::main]
@@ -64,8 +64,8 @@ async fn main() -> ExitCode {
 }
 
 async fn dispatch(arguments: Arguments) -> Result<ExitCode> {
-    if let Some(Work::Work(orders)) = arguments.work {
-        role::work(orders).await?;
+    if let Some(Work::Work(task)) = arguments.work {
+        role::work(task).await?;
         return Ok(ExitCode::SUCCESS);
     }
     let settings = arguments.settings.context("name a scenario; --help lists them")?;

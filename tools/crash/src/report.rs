@@ -71,6 +71,7 @@ impl Report {
                 "explained by handlers cut off",
                 count(&consumers, |hold| hold.was_cut_off_in_handler()).into(),
             ),
+            ("effect to confirmation, median", rounded(consumers.window())),
             ("longest wait for a killed relay's records", waited(&relays, run.lease)),
             ("longest wait for a killed consumer's orders", waited(&consumers, run.lease)),
             ("leases lapsed in living hands", (relays.lapses() + consumers.lapses()).into()),

@@ -23,7 +23,7 @@ use crate::{
     tables::{self, Tables},
 };
 
-/// How long to wait before the broker is dialled again.
+/// How long to wait before a broker is tried again.
 const REDIAL: Duration = Duration::from_millis(100);
 
 /// What a worker process is.
@@ -74,7 +74,7 @@ impl Role {
 
 /// What a worker process is told.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct Orders {
+pub(crate) struct Task {
     #[arg(long)]
     pub(crate) role: Role,
     /// This process's own name: its role, its place in the crew and which life of that it is.
@@ -109,7 +109,7 @@ struct Worker {
     names: Names,
     broker: String,
     lease: Duration,
-    tables: Box<dyn Tables>,
+    tables: Arc<dyn Tables>,
     ledger: Arc<Ledger>,
     fuse: Arc<Fuse>,
     random: fastrand::Rng,
@@ -118,28 +118,28 @@ struct Worker {
 }
 
 /// Does a worker's work until standard input ends.
-pub(crate) async fn work(orders: Orders) -> Result<()> {
+pub(crate) async fn work(task: Task) -> Result<()> {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| "acemq=info".into());
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_ansi(false)
         .with_env_filter(filter)
         .init();
-    let lease = Duration::from_millis(orders.lease);
-    let ledger = Arc::new(Ledger::create(&orders.ledger)?);
-    let mut random = fastrand::Rng::with_seed(orders.seed);
+    let lease = Duration::from_millis(task.lease);
+    let ledger = Arc::new(Ledger::create(&task.ledger)?);
+    let mut random = fastrand::Rng::with_seed(task.seed);
     let worker = Worker {
-        tables: tables::open(&orders.database, &orders.run, lease)?,
-        names: Names::of(&orders.run),
-        fuse: Arc::new(Fuse::new(orders.point.zip(orders.nth), Arc::clone(&ledger), random.fork())),
-        life: orders.life,
-        broker: orders.broker,
+        tables: tables::open(&task.database, &task.run, lease)?,
+        names: Names::of(&task.run),
+        fuse: Arc::new(Fuse::new(task.point.zip(task.nth), Arc::clone(&ledger), random.fork())),
+        life: task.life,
+        broker: task.broker,
         lease,
         ledger,
         random,
         stop: stop_with_input(),
     };
-    match orders.role {
+    match task.role {
         Role::Writer => writer::run(worker).await,
         Role::Relay => relay::run(worker).await,
         Role::Consumer => consumer::run(worker).await,
@@ -165,10 +165,17 @@ impl Worker {
                 Ok(client) => return Some(client),
                 Err(error) => eprintln!("{error}"),
             }
-            tokio::select! {
-                () = self.stop.cancelled() => return None,
-                () = tokio::time::sleep(REDIAL) => {}
+            if !self.goes_on_after(REDIAL).await {
+                return None;
             }
+        }
+    }
+
+    /// Waits that long; `false` when asked to end meanwhile.
+    async fn goes_on_after(&self, pause: Duration) -> bool {
+        tokio::select! {
+            () = self.stop.cancelled() => false,
+            () = tokio::time::sleep(pause) => true,
         }
     }
 }

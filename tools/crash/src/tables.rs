@@ -1,6 +1,6 @@
 //! The tables of a run, in whichever database it uses: the application's own, and acemq's.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use acemq::{OutboxRecord, SharedIdempotencyStore, SharedOutboxStore};
 use acemq_sql::{SqlDatabase, SqlIdempotency, SqlOutbox};
@@ -27,7 +27,7 @@ pub(crate) trait Tables: Send + Sync {
     fn place<'a>(
         &'a self,
         records: &'a [OutboxRecord],
-        end: End,
+        intent: Intent,
         fuse: &'a Fuse,
     ) -> BoxFuture<'a, Result<()>>;
 
@@ -43,7 +43,7 @@ pub(crate) trait Tables: Send + Sync {
 
 /// How a transaction is meant to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum Intent {
     Commit,
     RollBack,
 }
@@ -97,10 +97,10 @@ macro_rules! databases {
         ///
         /// # Errors
         /// For a URL that no database here reads.
-        pub(crate) fn open(url: &str, run: &str, lease: Duration) -> Result<Box<dyn Tables>> {
+        pub(crate) fn open(url: &str, run: &str, lease: Duration) -> Result<Arc<dyn Tables>> {
             let (scheme, _) = url.split_once(':').unwrap_or_default();
             match scheme {
-                $($($scheme)|+ => Ok(Box::new(Sql::<$database>::open(url, run, lease)?)),)+
+                $($($scheme)|+ => Ok(Arc::new(Sql::<$database>::open(url, run, lease)?)),)+
                 _ => bail!(
                     "the database's URL must begin with one of {:?}",
                     [$($($scheme),+),+]
@@ -225,7 +225,7 @@ impl<DB: Database> Tables for Sql<DB> {
     fn place<'a>(
         &'a self,
         records: &'a [OutboxRecord],
-        end: End,
+        intent: Intent,
         fuse: &'a Fuse,
     ) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
@@ -241,12 +241,11 @@ impl<DB: Database> Tables for Sql<DB> {
                 several => self.outbox.add_all(&mut transaction, several).await?,
             }
             fuse.reached(Point::BeforeCommit, ids());
-            match end {
-                End::Commit => {
+            match intent {
+                Intent::Commit => {
                     fuse.during(Point::InCommit, ids(), transaction.commit()).await?;
-                    self.outbox.wake();
                 }
-                End::RollBack => transaction.rollback().await?,
+                Intent::RollBack => transaction.rollback().await?,
             }
             Ok(())
         })

@@ -120,7 +120,6 @@ fn a_broker_that_is_killed_in_a_batch_costs_no_record_and_no_attempt() {
     assert!(numbers.of("broker interrupted") > 0);
 }
 
-// promise: OB-22
 #[test]
 fn a_database_that_is_killed_in_a_batch_costs_no_record() {
     let Some(broker) = testkit::amqp_url() else { return };

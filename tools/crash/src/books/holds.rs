@@ -25,8 +25,9 @@ pub(crate) struct Hold<'a> {
     renewed: Vec<Span>,
     pub(crate) end: End,
     /// Whether the handler began.
-    pub(crate) handled: bool,
-    pub(crate) handler_failed: bool,
+    handled: bool,
+    handler_failed: bool,
+    had_its_effect: Option<Moment>,
 }
 
 /// How a hold ended, as far as its holder knew.
@@ -131,6 +132,15 @@ impl<'a> Holds<'a> {
         waits.max().unwrap_or_default()
     }
 
+    /// The time between a handler's effect and its confirmation, which a crash may hit: the
+    /// median.
+    pub(crate) fn window(&self) -> Duration {
+        let all = self.0.values().flatten();
+        let mut windows: Vec<Duration> = all.filter_map(Hold::window).collect();
+        windows.sort_unstable();
+        windows.get(windows.len() / 2).copied().unwrap_or_default()
+    }
+
     /// How often a living holder's lease ran out before it was done: its process or the database
     /// stood still for that long.
     pub(crate) fn lapses(&self) -> usize {
@@ -163,6 +173,7 @@ impl<'a> Hold<'a> {
             end: End::Open,
             handled: false,
             handler_failed: false,
+            had_its_effect: None,
         }
     }
 
@@ -174,12 +185,8 @@ impl<'a> Hold<'a> {
             Deed::Unsure => self.end = End::Unsure,
             Deed::Handling => self.handled = true,
             Deed::HandlerFailed => self.handler_failed = true,
-            Deed::Began
-            | Deed::Doomed
-            | Deed::Committed
-            | Deed::Claimed
-            | Deed::Handled
-            | Deed::Dying => {}
+            Deed::Handled => self.had_its_effect = Some(line.to),
+            Deed::Began | Deed::Doomed | Deed::Committed | Deed::Claimed | Deed::Dying => {}
         }
     }
 
@@ -193,6 +200,13 @@ impl<'a> Hold<'a> {
                 let last = before.map(|renewed| renewed.from).max();
                 last.unwrap_or(self.claimed.from).later(lease)
             }
+        }
+    }
+
+    fn window(&self) -> Option<Duration> {
+        match (self.had_its_effect, self.end) {
+            (Some(effect), End::Done(at)) => Some(at.since(effect)),
+            _ => None,
         }
     }
 

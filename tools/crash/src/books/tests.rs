@@ -189,8 +189,10 @@ fn a_lease_that_ran_out_in_living_hands_is_counted_and_excuses_a_copy() {
 }
 
 #[test]
-fn the_wait_after_a_kill_is_counted_from_the_last_renewals_lease() {
+fn waits_and_windows_are_counted_from_the_ledgers() {
     let books = books();
     let relays = Holds::of(&books, Role::Relay);
+    // From the end of the lease that the last renewal began.
     assert_eq!(relays.longest_wait_after_kill(LEASE), Duration::from_micros(200));
+    assert_eq!(Holds::of(&books, Role::Consumer).window(), Duration::from_micros(20));
 }

@@ -6,11 +6,12 @@ use std::{
 };
 
 use acemq::{
-    Claim, HandlerError, IdempotencyStore, Lease, Message, RetryPolicy, SharedIdempotencyStore,
+    Claim, Client, Consumer, HandlerError, IdempotencyStore, Lease, Message, RetryPolicy,
+    SharedIdempotencyStore,
 };
 use anyhow::Result;
 
-use super::{Fuse, Order, Point, Worker};
+use super::{Fuse, Order, Point, REDIAL, Worker};
 use crate::{
     ledger::{Deed, Ledger, Moment},
     tables::Tables,
@@ -25,38 +26,59 @@ const ATTEMPTS: u32 = 1_000;
 
 pub(super) async fn run(mut worker: Worker) -> Result<()> {
     let Some(mq) = worker.connect().await else { return Ok(()) };
-    let store = Watched {
+    let store = SharedIdempotencyStore::new(Watched {
         inner: worker.tables.idempotency(),
         ledger: Arc::clone(&worker.ledger),
         fuse: Arc::clone(&worker.fuse),
-    };
+    });
     let handler = Arc::new(Handler {
         random: Mutex::new(worker.random.fork()),
-        life: worker.life,
-        tables: worker.tables,
-        ledger: worker.ledger,
-        fuse: worker.fuse,
+        life: worker.life.clone(),
+        tables: Arc::clone(&worker.tables),
+        ledger: Arc::clone(&worker.ledger),
+        fuse: Arc::clone(&worker.fuse),
     });
-    let consumer = mq
-        .consumer::<Order>(&*worker.names.work)
-        .prefetch(PREFETCH)
-        .concurrency(CONCURRENCY)
-        .retry(RetryPolicy::exponential(
-            ATTEMPTS,
-            Duration::from_millis(20),
-            Duration::from_millis(500),
-        ))
-        .idempotent(store)
-        .start(move |message| handle(Arc::clone(&handler), message))
-        .await?;
+    let Some(consumer) = start(&worker, &mq, &store, &handler).await? else { return Ok(()) };
     worker.stop.cancelled().await;
     consumer.close().await?;
     Ok(mq.close().await?)
 }
 
+/// Starts to consume; the broker may go away meanwhile, and then it is tried again. None when
+/// asked to end.
+async fn start(
+    worker: &Worker,
+    mq: &Client,
+    store: &SharedIdempotencyStore,
+    handler: &Arc<Handler>,
+) -> Result<Option<Consumer>> {
+    loop {
+        let handler = Arc::clone(handler);
+        let starting = mq
+            .consumer::<Order>(&*worker.names.work)
+            .prefetch(PREFETCH)
+            .concurrency(CONCURRENCY)
+            .retry(RetryPolicy::exponential(
+                ATTEMPTS,
+                Duration::from_millis(20),
+                Duration::from_millis(500),
+            ))
+            .idempotent(store.clone())
+            .start(move |message| handle(Arc::clone(&handler), message));
+        match starting.await {
+            Ok(consumer) => return Ok(Some(consumer)),
+            Err(error) if error.is_transient() => eprintln!("{error}"),
+            Err(error) => return Err(error.into()),
+        }
+        if !worker.goes_on_after(REDIAL).await {
+            return Ok(None);
+        }
+    }
+}
+
 struct Handler {
     life: String,
-    tables: Box<dyn Tables>,
+    tables: Arc<dyn Tables>,
     ledger: Arc<Ledger>,
     fuse: Arc<Fuse>,
     random: Mutex<fastrand::Rng>,

@@ -6,7 +6,7 @@ use acemq::{Envelope, OutboxRecord};
 use anyhow::Result;
 
 use super::{Order, Point, Worker};
-use crate::{ledger::Deed, names::Names, tables::End};
+use crate::{ledger::Deed, names::Names, tables::Intent};
 
 /// The longest pause between two transactions, in milliseconds.
 const LONGEST_PAUSE: u64 = 12;
@@ -27,26 +27,26 @@ pub(super) async fn run(mut worker: Worker) -> Result<()> {
                 record(&worker.names, &format!("{}-{made:05}", worker.life))
             })
             .collect::<Result<_>>()?;
-        let end = match worker.random.u8(..ONE_ROLLS_BACK_OF) {
-            0 => End::RollBack,
-            _ => End::Commit,
+        let intent = match worker.random.u8(..ONE_ROLLS_BACK_OF) {
+            0 => Intent::RollBack,
+            _ => Intent::Commit,
         };
-        place(&worker, &records, end).await;
+        place(&worker, &records, intent).await;
         let pause = Duration::from_millis(worker.random.u64(..=LONGEST_PAUSE));
         tokio::time::sleep(pause).await;
     }
     Ok(())
 }
 
-async fn place(worker: &Worker, records: &[OutboxRecord], end: End) {
+async fn place(worker: &Worker, records: &[OutboxRecord], intent: Intent) {
     let ids = || records.iter().map(OutboxRecord::id);
-    let meant = match end {
-        End::Commit => Deed::Began,
-        End::RollBack => Deed::Doomed,
+    let meant = match intent {
+        Intent::Commit => Deed::Began,
+        Intent::RollBack => Deed::Doomed,
     };
     worker.ledger.note(meant, ids());
-    match worker.tables.place(records, end, &worker.fuse).await {
-        Ok(()) if end == End::Commit => {
+    match worker.tables.place(records, intent, &worker.fuse).await {
+        Ok(()) if intent == Intent::Commit => {
             worker.fuse.reached(Point::AfterCommit, ids());
             worker.ledger.note(Deed::Committed, ids());
         }
