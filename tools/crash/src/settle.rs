@@ -1,6 +1,6 @@
 //! The end of a run: what is left is finished by workers that nobody disturbs.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use anyhow::Result;
 use tokio::time::{Instant, sleep};
@@ -8,6 +8,7 @@ use tokio::time::{Instant, sleep};
 use crate::{
     diary::Diary,
     fleet::Fleet,
+    ledger::{self, Deed, Line},
     names::Names,
     observer::Observer,
     role::Role,
@@ -38,6 +39,7 @@ pub(crate) async fn settle(
         }
     }
     fleet.close(Role::Writer).await?;
+    tables.decide(&undecided(fleet, diary)?).await?;
 
     if !until_zero(async || tables.backlog().await).await? {
         diary.note("the relays are stuck")?;
@@ -56,6 +58,20 @@ pub(crate) async fn settle(
         }
         fleet.start_undisturbed(Role::Consumer)?;
     }
+}
+
+/// Transactions whose commit the writer did not live to note, by their first orders: a server may
+/// still be at work on the last word of a client that is dead.
+fn undecided(fleet: &Fleet<'_>, diary: &Diary) -> Result<Vec<String>> {
+    let mut undecided = Vec::new();
+    for life in fleet.ended().iter().filter(|life| life.role == Role::Writer) {
+        let lines = ledger::read(&diary.ledger_of(&life.name))?;
+        let first = |line: &Line| line.ids.first().cloned();
+        let of = |deed: Deed| lines.iter().filter(move |line| line.deed == deed).filter_map(first);
+        let committed: HashSet<String> = of(Deed::Committed).collect();
+        undecided.extend(of(Deed::Began).filter(|id| !committed.contains(id)));
+    }
+    Ok(undecided)
 }
 
 /// How many messages wait, and how many orders somebody has claimed or nobody has yet.

@@ -31,6 +31,9 @@ pub(crate) trait Tables: Send + Sync {
         fuse: &'a Fuse,
     ) -> BoxFuture<'a, Result<()>>;
 
+    /// Waits until it is decided, for each of these orders, whether its transaction committed.
+    fn decide<'a>(&'a self, orders: &'a [String]) -> BoxFuture<'a, Result<()>>;
+
     /// A handler's effect: one more row each time.
     fn act<'a>(&'a self, order: &'a str, life: &'a str) -> BoxFuture<'a, Result<()>>;
 
@@ -246,6 +249,23 @@ impl<DB: Database> Tables for Sql<DB> {
                     fuse.during(Point::InCommit, ids(), transaction.commit()).await?;
                 }
                 Intent::RollBack => transaction.rollback().await?,
+            }
+            Ok(())
+        })
+    }
+
+    fn decide<'a>(&'a self, orders: &'a [String]) -> BoxFuture<'a, Result<()>> {
+        let table = Table::Orders.of(&self.run);
+        Box::pin(async move {
+            for id in orders {
+                // Another row of that key waits for the transaction that has the first one.
+                let mut transaction = self.pool.begin().await?;
+                let sql = format!("INSERT INTO {table} (id) VALUES ('{id}')");
+                match DB::execute(&mut transaction, sql).await {
+                    Err(sqlx::Error::Database(error)) if error.is_unique_violation() => {}
+                    tried => tried?,
+                }
+                transaction.rollback().await?;
             }
             Ok(())
         })
