@@ -18,7 +18,7 @@ use crate::{
 };
 
 const PREFETCH: u16 = 20;
-const CONCURRENCY: usize = 4;
+const CONCURRENCY: usize = 8;
 /// How long the longest handler works, in milliseconds.
 const LONGEST_WORK: u64 = 8;
 /// A database that is away for a while must not dead-letter anything.
