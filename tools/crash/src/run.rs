@@ -149,7 +149,7 @@ async fn prepare(servers: &Servers, tables: &dyn Tables, names: &Names) -> Resul
     let topology = Topology::new()
         .exchange(Exchange::topic(&names.exchange))
         .queue(work)
-        .queue(Queue::new(&names.audit).dead_letters())
+        .queue(Queue::new(&names.audit))
         .bind(&names.work, &names.exchange, Names::ROUTING_KEY)
         .bind(&names.audit, &names.exchange, Names::ROUTING_KEY);
     mq.declare(&topology).await?;
