@@ -72,8 +72,8 @@ pub(crate) async fn run(settings: Settings) -> Result<Outcome> {
     let diary = Diary::open(std::path::absolute(folder)?)?;
     let finished = run_in(&settings, &run, &diary).await;
     let is_right = matches!(&finished, Ok(Outcome::Finished(report)) if report.is_right());
-    let is_left_out = matches!(&finished, Ok(Outcome::LeftOut));
-    if settings.keep.is_none() && (is_right || is_left_out) {
+    // Where no worker has begun there is nothing to read.
+    if settings.keep.is_none() && (is_right || diary.ledgers()?.is_empty()) {
         std::fs::remove_dir_all(diary.folder()).context("remove the run's folder")?;
     } else {
         eprintln!("the run's books are in {}", diary.folder().display());
