@@ -58,7 +58,7 @@ fn on_postgres(test: impl Fn(&str, &str)) {
 }
 
 fn relays_are_killed(broker: &str, database: &str) {
-    let Some(numbers) = crash("relays", broker, database, &["--seconds", "3"]) else { return };
+    let Some(numbers) = crash("relays", broker, database, &["--seconds", "2"]) else { return };
     assert!(numbers.of("relays killed") >= 8);
     // A relay died after publishing and before marking: that its records went out again is what
     // keeps them from being lost where it died before.
@@ -84,7 +84,7 @@ fn relays_that_are_killed_lose_nothing_and_double_only_what_was_cut_off_on_sqlit
 }
 
 fn consumers_are_killed(broker: &str, database: &str) {
-    let Some(numbers) = crash("consumers", broker, database, &["--seconds", "3"]) else { return };
+    let Some(numbers) = crash("consumers", broker, database, &["--seconds", "2"]) else { return };
     assert!(numbers.of("consumers killed") >= 10);
     assert!(numbers.of("effects doubled") <= numbers.of("explained by handlers cut off"));
 }
@@ -107,7 +107,7 @@ fn consumers_that_are_killed_in_their_handlers_lose_no_message_on_sqlite() {
 fn writers_that_are_killed_leave_whole_transactions_and_three_relays_double_none_of_them() {
     on_postgres(|broker, database| {
         // Nobody who holds a lease is killed, and no lease is to run out on a busy machine.
-        let more = ["--seconds", "3", "--lease", "30000"];
+        let more = ["--seconds", "2", "--lease", "30000"];
         let Some(numbers) = crash("writers", broker, database, &more) else { return };
         assert!(numbers.of("orders whose commit the table decided") > 0);
         assert_eq!(numbers.of("duplicates at the broker"), 0);
@@ -127,7 +127,7 @@ fn a_broker_that_is_killed_in_a_batch_costs_no_record_and_no_attempt() {
 #[test]
 fn a_database_that_is_killed_in_a_batch_costs_no_record() {
     let Some(broker) = testkit::amqp_url() else { return };
-    let Some(numbers) = crash("database", &broker, "own", &["--seconds", "3"]) else { return };
+    let Some(numbers) = crash("database", &broker, "own", &["--seconds", "2"]) else { return };
     assert!(numbers.of("database interrupted") > 0);
 }
 
