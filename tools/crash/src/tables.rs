@@ -137,6 +137,7 @@ macro_rules! databases {
 databases! {
     "postgres" | "postgresql" => sqlx::Postgres,
     "sqlite" => sqlx::Sqlite,
+    "mysql" | "mariadb" => sqlx::MySql,
 }
 
 /// Statements without values: the harness makes every word of them itself.
