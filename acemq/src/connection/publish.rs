@@ -271,14 +271,19 @@ fn unconfirmed(waited: Duration, message: &Outgoing) -> Error {
 
 fn explain(failure: PublishFailure, message: &Outgoing) -> Error {
     let error = match failure {
-        PublishFailure::Unroutable { code, reason } => Error::new(
-            ErrorKind::Unroutable,
-            format!(
-                "{} reached no queue ({code} {reason}); the broker dropped it; bind a queue for \
-                 that key",
-                describe(message)
-            ),
-        ),
+        PublishFailure::Unroutable { code, reason } => {
+            let remedy = match &*message.exchange {
+                "" => format!("there is no queue {:?}: declare it", message.routing_key),
+                _ => "bind a queue for that key".to_owned(),
+            };
+            Error::new(
+                ErrorKind::Unroutable,
+                format!(
+                    "{} reached no queue ({code} {reason}); the broker dropped it; {remedy}",
+                    describe(message)
+                ),
+            )
+        }
         PublishFailure::Rejected => Error::new(
             ErrorKind::Rejected,
             format!(

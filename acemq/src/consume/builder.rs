@@ -191,7 +191,8 @@ impl<T, C> ConsumerBuilder<T, C> {
     /// Starts to consume. Awaiting it means that the broker has accepted the subscription.
     ///
     /// The handler is an `async fn(Message<T>) -> Result<(), HandlerError>` or a closure; for
-    /// shared state write `move |message| charge(app.clone(), message)`. A handler that fails,
+    /// shared state write `move |message| charge(app.clone(), message)`, since an `async` closure
+    /// may not own what it captures. A handler that fails,
     /// panics or runs too long fails its own message and nothing else. It runs inside a tracing
     /// span `consume` with the queue, the message's id, type and attempt, and at last the outcome.
     ///

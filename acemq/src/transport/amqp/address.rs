@@ -135,7 +135,9 @@ fn decode(what: &str, text: &str) -> Result<String> {
 fn invalid(why: &str) -> Error {
     Error::new(
         ErrorKind::Config,
-        format!("parse the broker's address: {why}; write amqp://user:password@host:5672/vhost"),
+        format!(
+            "parse the broker's address: {why}; write amqp://user:password@host:5672/vhost, with special characters in the parts percent-encoded"
+        ),
     )
 }
 

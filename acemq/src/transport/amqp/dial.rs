@@ -72,8 +72,11 @@ async fn socket(address: &Address, peer: &str) -> Result<Socket> {
     let runtime = Runtime::tokio_current();
     let addresses = runtime.to_socket_addrs((authority.host.clone(), authority.port));
     let socket = runtime.tcp_connect(addresses).await.map_err(|error| {
-        Error::new(ErrorKind::Connect, format!("connect to {peer}: {error}; is the broker running"))
-            .with_source(error)
+        Error::new(
+            ErrorKind::Connect,
+            format!("connect to {peer}: {error}; is the broker running?"),
+        )
+        .with_source(error)
     })?;
     let socket = AsyncTcpStream::Plain(socket);
     match address.uri.scheme {

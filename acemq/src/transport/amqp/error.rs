@@ -52,7 +52,9 @@ pub(super) fn of_reply(action: &str, code: u16, text: &str) -> Error {
     let kind = match code {
         311 => ErrorKind::TooLarge,
         403 | 405 => ErrorKind::Refused,
-        404 => ErrorKind::NotFound,
+        404 => {
+            return Error::new(ErrorKind::NotFound, format!("{action}: {text}; declare it first"));
+        }
         406 => return of_precondition(action, text),
         540 => ErrorKind::Unsupported,
         _ => return lost(action, text),
@@ -64,7 +66,10 @@ pub(super) fn of_reply(action: &str, code: u16, text: &str) -> Error {
 fn of_precondition(action: &str, text: &str) -> Error {
     let message = format!("{action}: {text}");
     match conflict(text) {
-        Some(conflict) => Error::new(ErrorKind::Conflict, message).with_conflict(conflict),
+        Some(conflict) => {
+            let message = format!("{message}; declare it as it is, or delete it first");
+            Error::new(ErrorKind::Conflict, message).with_conflict(conflict)
+        }
         None if text.contains("larger than") => Error::new(ErrorKind::TooLarge, message),
         None if text.contains("user_id property") => Error::new(ErrorKind::Refused, message),
         None => Error::new(ErrorKind::Config, message),
@@ -118,7 +123,11 @@ pub(super) fn of_dial(peer: &str, vhost: &str, error: lapin::Error) -> Error {
                 (ErrorKind::Connect, "the peer does not speak AMQP 0-9-1".to_owned())
             }
             Lapin::AuthProviderError(why) => (ErrorKind::Authentication, why.clone()),
-            _ => (ErrorKind::Connect, "the peer closed the connection while logging in".to_owned()),
+            _ => (
+                ErrorKind::Connect,
+                "the peer closed the connection while logging in; is this RabbitMQ's AMQP port?"
+                    .to_owned(),
+            ),
         },
     };
     Error::new(kind, format!("{action}: {why}")).with_source(error)
@@ -128,12 +137,17 @@ pub(super) fn of_dial(peer: &str, vhost: &str, error: lapin::Error) -> Error {
 pub(super) fn of_tls(peer: &str, error: io::Error) -> Error {
     let action = format!("agree on TLS with {peer}");
     match error.kind() {
+        // The answer of a port that speaks something else.
+        _ if error.to_string().contains("InvalidContentType") => Error::new(
+            ErrorKind::Tls,
+            format!("{action}: {error}; the peer does not speak TLS there; is this its TLS port?"),
+        ),
         io::ErrorKind::ConnectionReset
         | io::ErrorKind::ConnectionAborted
         | io::ErrorKind::BrokenPipe
         | io::ErrorKind::UnexpectedEof => Error::new(
             ErrorKind::Connect,
-            format!("{action}: the peer closed the connection; is this its TLS port"),
+            format!("{action}: the peer closed the connection; is this its TLS port?"),
         ),
         _ => Error::new(
             ErrorKind::Tls,

@@ -32,6 +32,9 @@ use crate::{
     },
 };
 
+/// How long lapin's thread may take to end after an orderly close.
+const PARTING: Duration = Duration::from_millis(200);
+
 /// What a link's parts share.
 pub(super) struct Core {
     pub(super) connection: Connection,
@@ -364,6 +367,10 @@ impl Link for AmqpLink {
                 let _ = timeout(self.core.step, connection.close(200, "OK".into())).await;
             }
             self.end("closed by this side");
+            if !connection.status().connected() {
+                // lapin's thread is about to end by itself, and logs a cut as an error.
+                let _ = timeout(PARTING, self.wire.0.gone()).await;
+            }
             self.wire.0.cut();
             // lapin's thread sees the cut at once; the bound is for a machine that stands still.
             let _ = timeout(self.core.step, self.wire.0.gone()).await;
