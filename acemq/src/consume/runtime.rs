@@ -192,19 +192,22 @@ impl Core {
         self.work.begun();
         while let Some((task, another)) = self.work.take() {
             self.start(another);
+            let mut gave_way = false;
+            let processed = AssertUnwindSafe(self.process(task, &mut gave_way)).catch_unwind();
             // Whatever panics here, the worker goes on: somebody has to take what waits.
-            match AssertUnwindSafe(self.process(task)).catch_unwind().await {
-                Ok(true) => return,
-                Ok(false) => {}
-                Err(_) => tracing::error!(queue = %self.queue, "a settlement panicked"),
+            if processed.await.is_err() {
+                tracing::error!(queue = %self.queue, "a settlement panicked");
+            }
+            if gave_way {
+                return;
             }
             // A flood of handlers that never wait would starve everybody else.
             tokio::task::consume_budget().await;
         }
     }
 
-    /// Handles a delivery; says whether the worker's place was given away meanwhile.
-    async fn process(self: &Arc<Self>, Task { delivery, settler }: Task) -> bool {
+    /// Handles a delivery; `gave_way` tells whether the worker's place was given away meanwhile.
+    async fn process(self: &Arc<Self>, Task { delivery, settler }: Task, gave_way: &mut bool) {
         let started = Instant::now();
         let tag = delivery.tag;
         let mut envelope = envelope::read(
@@ -229,10 +232,9 @@ impl Core {
         );
         let received = Arc::new(Received::new(delivery, envelope, Arc::clone(&self.queue), clock));
         let settling = Settling { core: self, settler: &*settler, tag };
-        let (outcome, gave_way) =
-            self.judge_and_settle(received, &settling, started).instrument(span.clone()).await;
+        let settled = self.judge_and_settle(received, &settling, started, gave_way);
+        let outcome = settled.instrument(span.clone()).await;
         span.record("outcome", outcome.name());
-        gave_way
     }
 
     async fn judge_and_settle(
@@ -240,15 +242,15 @@ impl Core {
         received: Arc<Received>,
         settling: &Settling<'_>,
         started: Instant,
-    ) -> (ConsumeOutcome, bool) {
+        gave_way: &mut bool,
+    ) -> ConsumeOutcome {
         let judged = tokio::select! {
             biased;
             judged = self.handle.judge(self, Arc::clone(&received), settling.settler) => judged,
             () = self.past_grace() => Judged::new(received, Verdict::Returned),
         };
-        let mut gave_way = false;
         let give_way = || {
-            gave_way = true;
+            *gave_way = true;
             self.start(self.work.give_way());
         };
         let settlement = settling.settle(&judged, give_way).await;
@@ -258,7 +260,7 @@ impl Core {
         if let Some(seen) = &judged.seen {
             interceptor::after_handle(self.client.consume_interceptors(), seen, settlement);
         }
-        (outcome, gave_way)
+        outcome
     }
 
     /// Past this even a codec or a store that hangs is let go of.

@@ -1,11 +1,18 @@
 //! Starting, and running handlers.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use acemq::{ErrorKind, HandlerError, Message, Queue, RawBytes, RetryPolicy};
 use bytes::Bytes;
 use testkit::eventually;
 use tokio::sync::{Barrier, Semaphore};
+use tracing_subscriber::layer::SubscriberExt as _;
 
 use crate::{
     consumer::bench::{AnyBytes, Bench, SOON, next, recorder, settled},
@@ -214,4 +221,53 @@ async fn settings_that_cannot_work_are_refused_before_anything_is_asked_of_the_b
         assert_eq!(error.kind(), ErrorKind::Config, "{error}");
     }
     assert!(broker.memory.unwrap().queues().is_empty());
+}
+
+/// Panics the first time that a span is told something.
+struct Panics(AtomicBool);
+
+impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Panics {
+    fn on_record(
+        &self,
+        _: &tracing::span::Id,
+        _: &tracing::span::Record<'_>,
+        _: tracing_subscriber::layer::Context<'_, S>,
+    ) {
+        assert!(self.0.swap(true, Ordering::SeqCst), "as asked for");
+    }
+}
+
+// In one thread, whose subscriber is the test's own.
+#[tokio::test]
+async fn a_panic_after_a_handler_lets_no_more_handlers_run_at_once() {
+    let subscriber = tracing_subscriber::registry().with(Panics(AtomicBool::new(false)));
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let bench = Bench::new(&Broker::memory()).await;
+    let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let handler = {
+        let most = Arc::clone(&most);
+        move |message: Message<String>| {
+            let (running, most) = (Arc::clone(&running), Arc::clone(&most));
+            async move {
+                if message.payload() == "fails" {
+                    return Err(HandlerError::fatal("no"));
+                }
+                most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                for _ in 0..100 {
+                    tokio::task::yield_now().await;
+                }
+                running.fetch_sub(1, Ordering::SeqCst);
+                Ok(())
+            }
+        }
+    };
+    let consumer = bench.mq.consumer::<String>(&*bench.queue).start(handler).await.unwrap();
+    bench.send("fails").await;
+    bench.eventually_ready(&bench.dead_letters(), 1).await;
+    for _ in 0..10 {
+        bench.send("o-1").await;
+    }
+    settled(&consumer, 10).await;
+    assert_eq!(most.load(Ordering::SeqCst), 1);
+    bench.mq.close().await.unwrap();
 }
