@@ -5,6 +5,7 @@ use std::{
     future::poll_fn,
     panic::AssertUnwindSafe,
     sync::{Arc, OnceLock},
+    task::Poll,
     time::Duration,
 };
 
@@ -41,6 +42,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// How long past the drain bound what has to end by itself may take: giving claims up, and the
 /// broker's taking of the last settlements.
 const GRACE: Duration = Duration::from_millis(500);
+
+/// How long a worker goes on before it lets others run. What its handlers and settlements have
+/// woken, such as the connection, may be waiting for this very thread.
+const TURN: Duration = Duration::from_millis(1);
 
 /// Everything about one consumer but its payload's type.
 pub(super) struct Core {
@@ -190,8 +195,12 @@ impl Core {
     /// settlement.
     async fn take_on(self: Arc<Self>) {
         self.work.begun();
+        let mut turn = std::time::Instant::now();
         while let Some((task, another)) = self.work.take() {
-            self.start(another);
+            if another == Another::Start {
+                self.start(another);
+                step_back().await;
+            }
             let mut gave_way = false;
             let processed = AssertUnwindSafe(self.process(task, &mut gave_way)).catch_unwind();
             // Whatever panics here, the worker goes on: somebody has to take what waits.
@@ -201,8 +210,10 @@ impl Core {
             if gave_way {
                 return;
             }
-            // A flood of handlers that never wait would starve everybody else.
-            tokio::task::consume_budget().await;
+            if turn.elapsed() >= TURN {
+                tokio::task::yield_now().await;
+                turn = std::time::Instant::now();
+            }
         }
     }
 
@@ -314,6 +325,20 @@ async fn hand_back(channel: &mut dyn ConsumeChannel, waiting: VecDeque<Task>, de
     };
     // Past the deadline the closing of the channel hands the rest back.
     let _ = tokio::time::timeout_at(deadline, rest).await;
+}
+
+/// Lets others run. Unlike tokio's own yield this puts the task where other threads find it: the
+/// one it has just spawned gets this thread, and may keep it.
+async fn step_back() {
+    let mut back = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut back, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 /// However the task of a consumer ends, also by a panic: its state says so, and nobody waits for it
