@@ -4,6 +4,7 @@ use std::{
     collections::VecDeque,
     future::poll_fn,
     panic::AssertUnwindSafe,
+    pin::pin,
     sync::{Arc, OnceLock},
     task::Poll,
     time::Duration,
@@ -166,12 +167,13 @@ impl Core {
     /// Hands deliveries to handlers until the channel ends or the consumer closes.
     async fn pump(self: &Arc<Self>, mut channel: Box<dyn ConsumeChannel>) -> Pumped {
         let settler = channel.settler();
+        let mut closing = pin!(self.closing.cancelled());
         // The channel is read on while all handlers are busy, so that its end is seen at once. At
         // most the prefetch waits.
         loop {
             tokio::select! {
                 biased;
-                () = self.closing.cancelled() => return Pumped::Closing(channel),
+                () = &mut closing => return Pumped::Closing(channel),
                 event = poll_fn(|context| channel.poll_next(context)) => match event {
                     ConsumeEvent::Delivery(delivery) => {
                         let settler = Arc::clone(&settler);
@@ -200,6 +202,10 @@ impl Core {
             if another == Another::Start {
                 self.start(another);
                 step_back().await;
+            }
+            // The broker has taken it back, which the reader of the channel is about to see.
+            if !task.settler.is_open() {
+                continue;
             }
             let mut gave_way = false;
             let processed = AssertUnwindSafe(self.process(task, &mut gave_way)).catch_unwind();
