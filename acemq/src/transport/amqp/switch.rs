@@ -77,34 +77,36 @@ struct Channels {
 struct Reserved {
     /// `None` once it is closed.
     channel: Option<Arc<dyn OwnChannel>>,
-    /// Whether what it has announced is the last it writes.
+    /// Whether what it has to write is the last of it.
     leaving: bool,
 }
 
 impl Tap {
     /// From now on frames of this number are the channel's.
     pub(super) fn connect(&self, number: u16, channel: Arc<dyn OwnChannel>) {
-        let ended = {
+        let reason = {
             let mut channels = self.lock();
-            let reserved = Reserved { channel: Some(Arc::clone(&channel)), leaving: false };
-            channels.reserved.insert(number, reserved);
-            channels.ended.clone()
+            let Some(reason) = channels.ended.clone() else {
+                let reserved = Reserved { channel: Some(channel), leaving: false };
+                channels.reserved.insert(number, reserved);
+                return;
+            };
+            reason
         };
-        if let Some(reason) = ended {
-            channel.end(&reason);
-        }
+        channel.end(&reason);
     }
 
-    /// The channel is closed at the broker, or will be by what it has announced. The number stays
-    /// reserved until lapin gives it up.
+    /// The channel is closed at the broker, or will be by what it has left to write. The number
+    /// stays reserved until lapin gives it up.
     pub(super) fn disconnect(&self, number: u16) {
-        let mut channels = self.lock();
-        let is_announced = channels.announced.contains(&number);
-        let Some(reserved) = channels.reserved.get_mut(&number) else { return };
-        reserved.leaving = true;
-        let gone = if is_announced { None } else { reserved.channel.take() };
-        drop(channels);
-        drop(gone);
+        {
+            let mut channels = self.lock();
+            let Some(reserved) = channels.reserved.get_mut(&number) else { return };
+            reserved.leaving = true;
+            // Whoever has said that there is something to write may still be on the way here.
+            channels.announced.push_back(number);
+        }
+        self.waker.wake();
     }
 
     /// The channel has something to write.
@@ -117,7 +119,7 @@ impl Tap {
     pub(super) fn end(&self, reason: &str) {
         let channels: Vec<_> = {
             let mut channels = self.lock();
-            channels.ended = Some(reason.to_owned());
+            channels.ended.get_or_insert_with(|| reason.to_owned());
             channels.reserved.drain().filter_map(|(_, reserved)| reserved.channel).collect()
         };
         for channel in channels {
@@ -146,6 +148,7 @@ impl Tap {
     fn owner(&self, number: u16) -> Owner {
         match self.lock().reserved.get(&number) {
             None => Owner::Lapin,
+            Some(Reserved { leaving: true, .. }) => Owner::Ours(None),
             Some(Reserved { channel, .. }) => Owner::Ours(channel.clone()),
         }
     }
@@ -459,12 +462,14 @@ mod tests {
 
     use super::*;
 
-    /// A channel that keeps what it is given.
+    /// A channel that keeps what it is given, and always has something to write.
     #[derive(Default)]
     struct Kept(Mutex<Vec<(u8, Vec<u8>)>>);
 
     impl OwnChannel for Kept {
-        fn take_outgoing(&self, _: &mut BytesMut) {}
+        fn take_outgoing(&self, out: &mut BytesMut) {
+            out.extend_from_slice(b"words");
+        }
 
         fn incoming(self: Arc<Self>, kind: u8, payload: &[u8]) {
             self.0.lock().unwrap().push((kind, payload.to_vec()));
@@ -516,6 +521,7 @@ mod tests {
         let (tap, ours) = (Tap::default(), Arc::new(Kept::default()));
         tap.connect(2, Arc::clone(&ours) as Arc<dyn OwnChannel>);
         tap.disconnect(2);
+        tap.take_outgoing(&mut BytesMut::new());
         let late = frame(3, 2, b"late");
         let (mut incoming, mut lapin) = (Incoming::default(), BytesMut::new());
         incoming.pass(&late, &tap, &mut lapin);
@@ -525,6 +531,26 @@ mod tests {
         tap.release(2);
         incoming.pass(&late, &tap, &mut lapin);
         assert_eq!(lapin, late);
+    }
+
+    #[test]
+    fn the_last_words_of_a_channel_go_out_also_where_their_announcement_comes_late() {
+        let (tap, ours, mut out) = (Tap::default(), Arc::new(Kept::default()), BytesMut::new());
+        tap.connect(2, Arc::clone(&ours) as Arc<dyn OwnChannel>);
+        tap.disconnect(2);
+        tap.announce(2);
+        tap.take_outgoing(&mut out);
+        assert_eq!(&out[..], b"words");
+        assert_eq!(Arc::strong_count(&ours), 1);
+    }
+
+    #[test]
+    fn no_channel_is_kept_once_the_link_has_ended() {
+        let (tap, ours) = (Tap::default(), Arc::new(Kept::default()));
+        tap.connect(2, Arc::clone(&ours) as Arc<dyn OwnChannel>);
+        tap.end("lost");
+        tap.connect(3, Arc::clone(&ours) as Arc<dyn OwnChannel>);
+        assert_eq!(Arc::strong_count(&ours), 1);
     }
 
     #[test]
