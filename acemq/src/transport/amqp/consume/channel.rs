@@ -68,6 +68,8 @@ pub(super) struct State {
     /// We have closed the channel, and the broker has not answered.
     closing: bool,
     pub(super) over: Option<Over>,
+    /// How many deliveries have been settled.
+    pub(super) settled: u64,
 }
 
 #[derive(Debug)]

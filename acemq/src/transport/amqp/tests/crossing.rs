@@ -1,7 +1,7 @@
 //! What crosses on its way, which a real broker shows only now and then.
 
 use super::{
-    peer::{CLOSE, CLOSE_OK, CONSUME, DECLARE, Peer, QOS, close, method},
+    peer::{ACK, CANCEL, CANCEL_OK, CLOSE, CLOSE_OK, CONSUME, DECLARE, Peer, QOS, close, method},
     *,
 };
 
@@ -32,4 +32,31 @@ async fn a_channel_that_both_sides_close_at_once_is_closed_on_both_sides() {
         peer.answer(DECLARE, &[]).await;
     };
     assert!(tokio::join!(exists, answer).0.unwrap());
+}
+
+#[tokio::test]
+async fn settlements_on_the_way_of_the_cancelling_are_made_sure_of_as_those_after_it() {
+    let (link, mut peer) = Peer::dialled(false).await;
+    let (mut channel, number) = consume(&link, &mut peer).await;
+    let settler = channel.settler();
+    let script = async {
+        peer.hear(CANCEL).await;
+        for tag in 1..=40 {
+            settler.ack(tag);
+        }
+        peer.say(&method(number, CANCEL_OK, &[0])).await;
+        for _ in 1..=40 {
+            peer.hear(ACK).await;
+        }
+        peer.answer(QOS, &[]).await;
+    };
+    tokio::join!(channel.cancel(), script).0.unwrap();
+    let script = async {
+        // One for each pause, and the last.
+        for _ in 0..6 {
+            peer.answer(QOS, &[]).await;
+        }
+        peer.answer(CLOSE, &[]).await;
+    };
+    tokio::join!(channel.close(), script);
 }
