@@ -208,12 +208,12 @@ impl State {
         match &self.phase {
             Phase::Ended(reason) => effects.settled.push(lose(publish, reason)),
             Phase::Open(_) if !self.alone => self.route(publish, publisher, effects),
-            Phase::Opening(_) | Phase::Open(_) => self.waiting.push_back(publish),
+            Phase::Opening(_) | Phase::Open(_) => self.waiting.extend(self.exchanges.hold(publish)),
         }
     }
 
     fn route(&mut self, publish: Publish, publisher: &Publisher, effects: &mut Effects) {
-        match self.exchanges.route(publish, publisher.core.is_short_of_channels()) {
+        match self.exchanges.route(publish, || publisher.core.is_short_of_channels()) {
             Route::Write(publish) => self.write(publish, publisher),
             Route::Held => {}
             Route::Ask(exchange) => effects.ask.push(exchange),

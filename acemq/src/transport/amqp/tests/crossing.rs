@@ -1,7 +1,10 @@
 //! What crosses on its way, which a real broker shows only now and then.
 
 use super::{
-    peer::{ACK, CANCEL, CANCEL_OK, CLOSE, CLOSE_OK, CONSUME, DECLARE, Peer, QOS, close, method},
+    peer::{
+        ACK, CANCEL, CANCEL_OK, CLOSE, CLOSE_OK, CONSUME, DECLARE, DECLARE_OK, PUBLISH, Peer, QOS,
+        ack, close, method,
+    },
     *,
 };
 
@@ -59,4 +62,30 @@ async fn settlements_on_the_way_of_the_cancelling_are_made_sure_of_as_those_afte
         peer.answer(CLOSE, &[]).await;
     };
     tokio::join!(channel.close(), script);
+}
+
+#[tokio::test]
+async fn messages_to_an_exchange_that_is_asked_for_keep_their_order_when_the_channel_closes() {
+    let (link, mut peer) = Peer::dialled(true).await;
+    let first = send(&link, message("events", "1", "m-1"));
+    let asked = peer.open_channel().await;
+    peer.hear(DECLARE).await;
+    let suspect = send(&link, message("", "orders", "m-2"));
+    peer.hear(PUBLISH).await;
+    peer.say(&close(1, 406, "PRECONDITION_FAILED")).await;
+    peer.hear(CLOSE_OK).await;
+    let second = send(&link, message("events", "2", "m-3"));
+    peer.say(&method(asked, DECLARE_OK, &[])).await;
+    peer.open_again().await;
+    peer.hear(PUBLISH).await;
+    peer.say(&ack(1)).await;
+    for key in ["1", "2"] {
+        let published = peer.hear(PUBLISH).await;
+        let to = format!("\u{6}events\u{1}{key}");
+        assert!(String::from_utf8_lossy(&published.payload).contains(&to), "{published:?}");
+    }
+    peer.say(&ack(3)).await;
+    for pending in [first, suspect, second] {
+        verdict(pending).await.unwrap();
+    }
 }
