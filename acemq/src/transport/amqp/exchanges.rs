@@ -119,9 +119,17 @@ fn unanswered(publish: Publish, error: &Error) -> Settled {
     }
 }
 
-fn refuse(publish: Publish, kind: ErrorKind, why: &str) -> Settled {
-    let error = limits::about(&publish.message, kind, why);
-    (publish.answer, Err(PublishFailure::Refused(error)))
+/// The broker does not take it, or not again.
+pub(super) fn refuse(publish: Publish, kind: ErrorKind, why: &str) -> Settled {
+    let Publish { message, answer, written } = publish;
+    let error = match written {
+        false => limits::about(&message, kind, why),
+        true => {
+            let why = format!("{why}; before that it may have been published");
+            limits::about(&message, kind, &why).maybe_published(true)
+        }
+    };
+    (answer, Err(PublishFailure::Refused(error)))
 }
 
 /// The link has ended.

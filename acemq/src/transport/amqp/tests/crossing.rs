@@ -7,6 +7,7 @@ use super::{
     },
     *,
 };
+use crate::error::Error;
 
 async fn consume(link: &Arc<dyn Link>, peer: &mut Peer) -> (Box<dyn ConsumeChannel>, u16) {
     let accept = async {
@@ -88,4 +89,48 @@ async fn messages_to_an_exchange_that_is_asked_for_keep_their_order_when_the_cha
     for pending in [first, suspect, second] {
         verdict(pending).await.unwrap();
     }
+}
+
+/// What becomes of a message that was written before the channel was closed, and that the broker
+/// refuses for this reason when it is its turn.
+async fn refused_in_its_turn(code: u16, text: &str) -> Error {
+    let (link, mut peer) = Peer::dialled(true).await;
+    let sent = send(&link, message("", "orders", "m-1"));
+    for text in ["PRECONDITION_FAILED", text] {
+        peer.hear(PUBLISH).await;
+        let code = if text == "PRECONDITION_FAILED" { 406 } else { code };
+        peer.say(&close(1, code, text)).await;
+        peer.hear(CLOSE_OK).await;
+        peer.open_again().await;
+    }
+    let PublishFailure::Refused(error) = verdict(sent).await.unwrap_err() else { panic!() };
+    error
+}
+
+#[tokio::test]
+async fn a_message_that_was_written_before_it_was_refused_may_have_been_published() {
+    // What is there, and who may use it, may have changed in between.
+    for (code, text, maybe) in [
+        (404, "NOT_FOUND", true),
+        (403, "ACCESS_REFUSED", true),
+        (406, "PRECONDITION_FAILED - invalid expiration", false),
+    ] {
+        let error = refused_in_its_turn(code, text).await;
+        assert_eq!(error.may_have_been_published(), maybe, "{error:?}");
+    }
+
+    let (link, mut peer) = Peer::dialled(true).await;
+    let sent = send(&link, message("events", "key", "m-1"));
+    peer.open_channel().await;
+    peer.answer(DECLARE, &[]).await;
+    peer.hear(PUBLISH).await;
+    peer.say(&close(1, 404, "NOT_FOUND")).await;
+    peer.hear(CLOSE_OK).await;
+    peer.open_again().await;
+    let asked = peer.open_channel().await;
+    peer.hear(DECLARE).await;
+    peer.say(&close(asked, 404, "NOT_FOUND")).await;
+    let PublishFailure::Refused(error) = verdict(sent).await.unwrap_err() else { panic!() };
+    assert!(error.may_have_been_published(), "{error:?}");
+    assert!(error.to_string().contains("may have been published"), "{error}");
 }
