@@ -25,9 +25,12 @@ use futures_util::{
 use lapin::AsyncTcpStream;
 use tokio::io::{AsyncRead as _, AsyncWrite as _, DuplexStream, ReadBuf};
 
-use super::encode::{self, ChannelMethod};
+use super::{
+    encode::{self, ChannelMethod},
+    wire::Line,
+};
 
-/// What the pipe to lapin holds, and how much of either direction waits here at most.
+/// What the pipe to lapin holds, and how much waits for it here at most.
 pub(super) const BUFFER: usize = 256 * 1024;
 /// How much is read at once.
 const READ: usize = 64 * 1024;
@@ -178,8 +181,8 @@ impl fmt::Debug for Tap {
     }
 }
 
-/// Carries bytes until either side has ended.
-pub(super) async fn run(socket: Socket, lapin: DuplexStream, tap: Arc<Tap>) {
+/// Carries bytes until either side has ended; tells the line of an error.
+pub(super) async fn run(socket: Socket, lapin: DuplexStream, tap: Arc<Tap>, line: Line) {
     let mut switch = Switch {
         socket,
         lapin,
@@ -196,9 +199,14 @@ pub(super) async fn run(socket: Socket, lapin: DuplexStream, tap: Arc<Tap>) {
         answers: BytesMut::new(),
         socket_ended: false,
         sign_of_life: Instant::now(),
+        ended: false,
     };
-    // Why it ended shows at both ends: lapin finds the pipe closed, the broker the socket.
-    let _ = std::future::poll_fn(|context| switch.poll(context)).await;
+    let ended = std::future::poll_fn(|context| switch.poll(context)).await;
+    switch.ended = true;
+    // Then lapin finds the pipe closed, and the broker the socket.
+    if let Err(error) = ended {
+        line.fail(&error);
+    }
 }
 
 struct Switch {
@@ -220,6 +228,16 @@ struct Switch {
     answers: BytesMut,
     socket_ended: bool,
     sign_of_life: Instant,
+    ended: bool,
+}
+
+impl Drop for Switch {
+    /// With the link or with the runtime: there may be nobody left who would tell the channels.
+    fn drop(&mut self) {
+        if !self.ended {
+            self.tap.end("the connection was dropped");
+        }
+    }
 }
 
 impl Switch {
@@ -242,7 +260,7 @@ impl Switch {
     }
 
     fn take_from_lapin(&mut self, context: &mut Context<'_>) -> io::Result<bool> {
-        if self.lapin_ended || self.from_lapin.len() >= BUFFER {
+        if self.lapin_ended {
             return Ok(false);
         }
         let mut buffer = ReadBuf::new(&mut self.read);

@@ -7,7 +7,7 @@ use super::{
     },
     *,
 };
-use crate::error::Error;
+use crate::{error::Error, transport::LinkState};
 
 async fn consume(link: &Arc<dyn Link>, peer: &mut Peer) -> (Box<dyn ConsumeChannel>, u16) {
     let accept = async {
@@ -133,4 +133,16 @@ async fn a_message_that_was_written_before_it_was_refused_may_have_been_publishe
     let PublishFailure::Refused(error) = verdict(sent).await.unwrap_err() else { panic!() };
     assert!(error.may_have_been_published(), "{error:?}");
     assert!(error.to_string().contains("may have been published"), "{error}");
+}
+
+#[tokio::test]
+async fn a_reset_connection_says_so() {
+    let (link, peer) = Peer::dialled(false).await;
+    let mut state = link.state();
+    peer.socket.set_zero_linger().unwrap();
+    drop(peer);
+    let ended = state.wait_for(|state| matches!(state, LinkState::Ended(_)));
+    let ended = tokio::time::timeout(BOUND, ended).await.unwrap().unwrap().clone();
+    let LinkState::Ended(reason) = ended else { unreachable!() };
+    assert!(reason.contains("reset"), "{reason}");
 }
