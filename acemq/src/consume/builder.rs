@@ -192,9 +192,11 @@ impl<T, C> ConsumerBuilder<T, C> {
     ///
     /// The handler is an `async fn(Message<T>) -> Result<(), HandlerError>` or a closure; for
     /// shared state write `move |message| charge(app.clone(), message)`, since an `async` closure
-    /// may not own what it captures. A handler that fails,
-    /// panics or runs too long fails its own message and nothing else. It runs inside a tracing
-    /// span `consume` with the queue, the message's id, type and attempt, and at last the outcome.
+    /// may not own what it captures. A handler that fails, panics or runs too long fails its own
+    /// message and nothing else. What keeps its thread for long, by calculating or blocking,
+    /// belongs into tokio's `spawn_blocking`: others wait for that thread, the connection among
+    /// them. A handler runs inside a tracing span `consume` with the queue, the message's id, type
+    /// and attempt, and at last the outcome.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] for a queue that does not exist; [`ErrorKind::Conflict`] for a

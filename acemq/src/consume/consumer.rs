@@ -82,6 +82,8 @@ impl Consumer {
 
 impl Drop for Consumer {
     fn drop(&mut self) {
+        // What no handler has begun goes back with its channel.
+        drop(self.core.work.close());
         // In this order: what stops waiting because of the closing must not publish a copy of a
         // message that goes back with its channel.
         self.core.abort.cancel();

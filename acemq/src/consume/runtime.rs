@@ -4,7 +4,9 @@ use std::{
     collections::VecDeque,
     future::poll_fn,
     panic::AssertUnwindSafe,
+    pin::pin,
     sync::{Arc, OnceLock},
+    task::Poll,
     time::Duration,
 };
 
@@ -41,6 +43,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// How long past the drain bound what has to end by itself may take: giving claims up, and the
 /// broker's taking of the last settlements.
 const GRACE: Duration = Duration::from_millis(500);
+
+/// How long a worker goes on before it lets others run. What its handlers and settlements have
+/// woken, such as the connection, may be waiting for this very thread.
+const TURN: Duration = Duration::from_millis(1);
 
 /// Everything about one consumer but its payload's type.
 pub(super) struct Core {
@@ -161,12 +167,13 @@ impl Core {
     /// Hands deliveries to handlers until the channel ends or the consumer closes.
     async fn pump(self: &Arc<Self>, mut channel: Box<dyn ConsumeChannel>) -> Pumped {
         let settler = channel.settler();
+        let mut closing = pin!(self.closing.cancelled());
         // The channel is read on while all handlers are busy, so that its end is seen at once. At
         // most the prefetch waits.
         loop {
             tokio::select! {
                 biased;
-                () = self.closing.cancelled() => return Pumped::Closing(channel),
+                () = &mut closing => return Pumped::Closing(channel),
                 event = poll_fn(|context| channel.poll_next(context)) => match event {
                     ConsumeEvent::Delivery(delivery) => {
                         let settler = Arc::clone(&settler);
@@ -190,21 +197,34 @@ impl Core {
     /// settlement.
     async fn take_on(self: Arc<Self>) {
         self.work.begun();
+        let mut turn = std::time::Instant::now();
         while let Some((task, another)) = self.work.take() {
-            self.start(another);
-            // Whatever panics here, the worker goes on: somebody has to take what waits.
-            match AssertUnwindSafe(self.process(task)).catch_unwind().await {
-                Ok(true) => return,
-                Ok(false) => {}
-                Err(_) => tracing::error!(queue = %self.queue, "a settlement panicked"),
+            if another == Another::Start {
+                self.start(another);
+                step_back().await;
             }
-            // A flood of handlers that never wait would starve everybody else.
-            tokio::task::consume_budget().await;
+            // The broker has taken it back, which the reader of the channel is about to see.
+            if !task.settler.is_open() {
+                continue;
+            }
+            let mut gave_way = false;
+            let processed = AssertUnwindSafe(self.process(task, &mut gave_way)).catch_unwind();
+            // Whatever panics here, the worker goes on: somebody has to take what waits.
+            if processed.await.is_err() {
+                tracing::error!(queue = %self.queue, "a settlement panicked");
+            }
+            if gave_way {
+                return;
+            }
+            if turn.elapsed() >= TURN {
+                tokio::task::yield_now().await;
+                turn = std::time::Instant::now();
+            }
         }
     }
 
-    /// Handles a delivery; says whether the worker's place was given away meanwhile.
-    async fn process(self: &Arc<Self>, Task { delivery, settler }: Task) -> bool {
+    /// Handles a delivery; `gave_way` tells whether the worker's place was given away meanwhile.
+    async fn process(self: &Arc<Self>, Task { delivery, settler }: Task, gave_way: &mut bool) {
         let started = Instant::now();
         let tag = delivery.tag;
         let mut envelope = envelope::read(
@@ -229,10 +249,9 @@ impl Core {
         );
         let received = Arc::new(Received::new(delivery, envelope, Arc::clone(&self.queue), clock));
         let settling = Settling { core: self, settler: &*settler, tag };
-        let (outcome, gave_way) =
-            self.judge_and_settle(received, &settling, started).instrument(span.clone()).await;
+        let settled = self.judge_and_settle(received, &settling, started, gave_way);
+        let outcome = settled.instrument(span.clone()).await;
         span.record("outcome", outcome.name());
-        gave_way
     }
 
     async fn judge_and_settle(
@@ -240,15 +259,15 @@ impl Core {
         received: Arc<Received>,
         settling: &Settling<'_>,
         started: Instant,
-    ) -> (ConsumeOutcome, bool) {
+        gave_way: &mut bool,
+    ) -> ConsumeOutcome {
         let judged = tokio::select! {
             biased;
             judged = self.handle.judge(self, Arc::clone(&received), settling.settler) => judged,
             () = self.past_grace() => Judged::new(received, Verdict::Returned),
         };
-        let mut gave_way = false;
         let give_way = || {
-            gave_way = true;
+            *gave_way = true;
             self.start(self.work.give_way());
         };
         let settlement = settling.settle(&judged, give_way).await;
@@ -258,7 +277,7 @@ impl Core {
         if let Some(seen) = &judged.seen {
             interceptor::after_handle(self.client.consume_interceptors(), seen, settlement);
         }
-        (outcome, gave_way)
+        outcome
     }
 
     /// Past this even a codec or a store that hangs is let go of.
@@ -312,6 +331,20 @@ async fn hand_back(channel: &mut dyn ConsumeChannel, waiting: VecDeque<Task>, de
     };
     // Past the deadline the closing of the channel hands the rest back.
     let _ = tokio::time::timeout_at(deadline, rest).await;
+}
+
+/// Lets others run. Unlike tokio's own yield this puts the task where other threads find it: the
+/// one it has just spawned gets this thread, and may keep it.
+async fn step_back() {
+    let mut back = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut back, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 /// However the task of a consumer ends, also by a panic: its state says so, and nobody waits for it

@@ -46,10 +46,12 @@ impl Work {
         }))
     }
 
-    /// Adds what has arrived.
+    /// Adds what has arrived. Once closed, that goes back with its channel.
     pub(super) fn add(&self, task: Task) -> Another {
         let mut state = self.lock();
-        state.waiting.push_back(task);
+        if !state.closed {
+            state.waiting.push_back(task);
+        }
         state.another()
     }
 
@@ -96,7 +98,7 @@ impl Work {
 
 impl State {
     fn another(&mut self) -> Another {
-        if self.waiting.is_empty() || self.free == 0 || self.starting || self.closed {
+        if self.waiting.is_empty() || self.free == 0 || self.starting {
             return Another::No;
         }
         self.free -= 1;

@@ -197,7 +197,8 @@ pub(crate) enum PublishFailure {
     /// The broker answered with a nack.
     #[cfg_attr(not(feature = "amqp"), expect(dead_code, reason = "memory always keeps it"))]
     Rejected,
-    /// The broker refused this very message (missing or forbidden exchange, too large, …): it was
+    /// The broker refused this very message (missing or forbidden exchange, too large, …): unless
+    /// the error says that it may have been published before, it was
     /// not published, and sending it again gives the same answer.
     Refused(Error),
     /// The link ended. `written` says whether the message may have reached the broker.

@@ -42,7 +42,8 @@ async fn connect(address: &Address, options: DialOptions) -> Result<AmqpLink> {
     let guard = CutOnDrop(line.clone());
     let tap = Arc::new(Tap::default());
     let (ours, lapins) = tokio::io::duplex(BUFFER);
-    let switch = AbortOnDropHandle::new(tokio::spawn(switch::run(socket, ours, Arc::clone(&tap))));
+    let running = switch::run(socket, ours, Arc::clone(&tap), line.clone());
+    let switch = AbortOnDropHandle::new(tokio::spawn(running));
     let wire = Mutex::new(Some(Wire::new(lapins.compat(), line.clone())));
     let log_in = Connection::connector(
         uri.clone(),

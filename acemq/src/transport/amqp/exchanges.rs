@@ -41,24 +41,33 @@ pub(super) enum Route {
 impl Exchanges {
     /// Says what to do with a publish, and keeps it if its exchange is not known to exist.
     /// `sparing`: every "no" uses up a channel number, so one that asks again and again waits.
-    pub(super) fn route(&mut self, publish: Publish, sparing: bool) -> Route {
+    pub(super) fn route(&mut self, publish: Publish, sparing: impl FnOnce() -> bool) -> Route {
         let exchange = &publish.message.exchange;
         if exchange.is_empty() || self.known.contains(exchange) {
             return Route::Write(publish);
         }
-        if let Some(held) = self.held.get_mut(exchange) {
-            held.push_back(publish);
-            return Route::Held;
-        }
-        if sparing
-            && let Some(since) = self.missing.get(exchange)
+        let Some(publish) = self.hold(publish) else { return Route::Held };
+        let exchange = &publish.message.exchange;
+        if let Some(since) = self.missing.get(exchange)
             && since.elapsed() < ASK_AGAIN
+            && sparing()
         {
             return Route::Refused(refuse(publish, ErrorKind::NotFound, MISSING));
         }
         let exchange = exchange.clone();
         self.held.insert(exchange.clone(), VecDeque::from([publish]));
         Route::Ask(exchange)
+    }
+
+    /// Keeps a publish with those before it to the same exchange, if there are any.
+    pub(super) fn hold(&mut self, publish: Publish) -> Option<Publish> {
+        match self.held.get_mut(&publish.message.exchange) {
+            Some(held) => {
+                held.push_back(publish);
+                None
+            }
+            None => Some(publish),
+        }
     }
 
     /// Takes the answer about an exchange: gives what was held back for one that exists, and what
@@ -110,9 +119,17 @@ fn unanswered(publish: Publish, error: &Error) -> Settled {
     }
 }
 
-fn refuse(publish: Publish, kind: ErrorKind, why: &str) -> Settled {
-    let error = limits::about(&publish.message, kind, why);
-    (publish.answer, Err(PublishFailure::Refused(error)))
+/// The broker does not take it, or not again.
+pub(super) fn refuse(publish: Publish, kind: ErrorKind, why: &str) -> Settled {
+    let Publish { message, answer, written } = publish;
+    let error = match written {
+        false => limits::about(&message, kind, why),
+        true => {
+            let why = format!("{why}; before that it may have been published");
+            limits::about(&message, kind, &why).maybe_published(true)
+        }
+    };
+    (answer, Err(PublishFailure::Refused(error)))
 }
 
 /// The link has ended.

@@ -24,7 +24,7 @@ use super::{
     declare,
     decode::{self, Method, Payload},
     encode, error,
-    exchanges::{Exchanges, Route, lose},
+    exchanges::{Exchanges, Route, lose, refuse},
     limits,
     link::Core,
     switch::{NOT_AMQP, OwnChannel, Tap},
@@ -59,8 +59,8 @@ struct State {
     waiting: VecDeque<Publish>,
     /// What is published again, one at a time.
     suspects: VecDeque<Publish>,
-    /// Whether the message in flight is one of those.
-    alone: bool,
+    /// Whether the message in flight is one of those, and the broker may have had it before.
+    turn: Option<bool>,
     /// Whether the exchanges have been asked for again, and no message has got through since.
     asked_again: bool,
     idle_closes: u32,
@@ -115,7 +115,7 @@ impl Publisher {
                 window: Window::default(),
                 waiting: VecDeque::new(),
                 suspects: VecDeque::new(),
-                alone: false,
+                turn: None,
                 asked_again: false,
                 idle_closes: 0,
                 exchanges: Exchanges::default(),
@@ -207,13 +207,13 @@ impl State {
     fn accept(&mut self, publish: Publish, publisher: &Publisher, effects: &mut Effects) {
         match &self.phase {
             Phase::Ended(reason) => effects.settled.push(lose(publish, reason)),
-            Phase::Open(_) if !self.alone => self.route(publish, publisher, effects),
-            Phase::Opening(_) | Phase::Open(_) => self.waiting.push_back(publish),
+            Phase::Open(_) if self.turn.is_none() => self.route(publish, publisher, effects),
+            Phase::Opening(_) | Phase::Open(_) => self.waiting.extend(self.exchanges.hold(publish)),
         }
     }
 
     fn route(&mut self, publish: Publish, publisher: &Publisher, effects: &mut Effects) {
-        match self.exchanges.route(publish, publisher.core.is_short_of_channels()) {
+        match self.exchanges.route(publish, || publisher.core.is_short_of_channels()) {
             Route::Write(publish) => self.write(publish, publisher),
             Route::Held => {}
             Route::Ask(exchange) => effects.ask.push(exchange),
@@ -224,7 +224,7 @@ impl State {
     /// Takes a message whose exchange was found to exist.
     fn accept_known(&mut self, publish: Publish, publisher: &Publisher) {
         match &self.phase {
-            Phase::Open(_) if !self.alone => self.write(publish, publisher),
+            Phase::Open(_) if self.turn.is_none() => self.write(publish, publisher),
             _ => self.waiting.push_back(publish),
         }
     }
@@ -282,7 +282,7 @@ impl State {
         self.window.settle(tag, multiple, acked, &mut effects.settled);
         self.asked_again = false;
         self.idle_closes = 0;
-        if self.alone && self.window.is_empty() {
+        if self.turn.is_some() && self.window.is_empty() {
             self.go_on(publisher, effects);
         }
     }
@@ -290,7 +290,7 @@ impl State {
     /// Publishes the next of the suspects, or everything that waits once there are none.
     fn go_on(&mut self, publisher: &Publisher, effects: &mut Effects) {
         let suspect = self.suspects.pop_front();
-        self.alone = suspect.is_some();
+        self.turn = suspect.as_ref().map(|suspect| suspect.written);
         if let Some(suspect) = suspect {
             return self.write(suspect, publisher);
         }
@@ -317,8 +317,9 @@ impl State {
             if self.idle_closes > IDLE_CLOSES {
                 effects.give_up = Some("the broker keeps closing the publishing channel");
             }
-        } else if std::mem::take(&mut self.alone) {
-            effects.settled.extend(unanswered.drain(..).map(|suspect| refuse(suspect, code, text)));
+        } else if let Some(written) = self.turn.take() {
+            let suspects = unanswered.drain(..).map(|suspect| Publish { written, ..suspect });
+            effects.settled.extend(suspects.map(|suspect| refuse_suspect(suspect, code, text)));
         } else if code == NOT_FOUND && !self.asked_again {
             self.asked_again = true;
             unanswered.extend(self.waiting.drain(..));
@@ -362,14 +363,14 @@ impl OwnChannel for Publisher {
 }
 
 /// The verdict on a message during whose turn the channel closed.
-fn refuse(suspect: Publish, code: u16, text: &str) -> Settled {
-    let kind = error::of_reply("", code, text).kind();
-    let failure = match kind {
+fn refuse_suspect(suspect: Publish, code: u16, text: &str) -> Settled {
+    match error::of_reply("", code, text).kind() {
         // A channel that ends for another reason leaves the message's fate open.
-        ErrorKind::Lost => PublishFailure::Lost { written: true, reason: text.to_owned() },
-        kind => PublishFailure::Refused(limits::about(&suspect.message, kind, text)),
-    };
-    (suspect.answer, Err(failure))
+        ErrorKind::Lost => lose(Publish { written: true, ..suspect }, text),
+        // What is there, and who may use it, may have been different when it was written before.
+        kind @ (ErrorKind::NotFound | ErrorKind::Refused) => refuse(suspect, kind, text),
+        kind => refuse(Publish { written: false, ..suspect }, kind, text),
+    }
 }
 
 impl std::fmt::Debug for Publisher {

@@ -25,9 +25,12 @@ use futures_util::{
 use lapin::AsyncTcpStream;
 use tokio::io::{AsyncRead as _, AsyncWrite as _, DuplexStream, ReadBuf};
 
-use super::encode::{self, ChannelMethod};
+use super::{
+    encode::{self, ChannelMethod},
+    wire::Line,
+};
 
-/// What the pipe to lapin holds, and how much of either direction waits here at most.
+/// What the pipe to lapin holds, and how much waits for it here at most.
 pub(super) const BUFFER: usize = 256 * 1024;
 /// How much is read at once.
 const READ: usize = 64 * 1024;
@@ -77,34 +80,36 @@ struct Channels {
 struct Reserved {
     /// `None` once it is closed.
     channel: Option<Arc<dyn OwnChannel>>,
-    /// Whether what it has announced is the last it writes.
+    /// Whether what it has to write is the last of it.
     leaving: bool,
 }
 
 impl Tap {
     /// From now on frames of this number are the channel's.
     pub(super) fn connect(&self, number: u16, channel: Arc<dyn OwnChannel>) {
-        let ended = {
+        let reason = {
             let mut channels = self.lock();
-            let reserved = Reserved { channel: Some(Arc::clone(&channel)), leaving: false };
-            channels.reserved.insert(number, reserved);
-            channels.ended.clone()
+            let Some(reason) = channels.ended.clone() else {
+                let reserved = Reserved { channel: Some(channel), leaving: false };
+                channels.reserved.insert(number, reserved);
+                return;
+            };
+            reason
         };
-        if let Some(reason) = ended {
-            channel.end(&reason);
-        }
+        channel.end(&reason);
     }
 
-    /// The channel is closed at the broker, or will be by what it has announced. The number stays
-    /// reserved until lapin gives it up.
+    /// The channel is closed at the broker, or will be by what it has left to write. The number
+    /// stays reserved until lapin gives it up.
     pub(super) fn disconnect(&self, number: u16) {
-        let mut channels = self.lock();
-        let is_announced = channels.announced.contains(&number);
-        let Some(reserved) = channels.reserved.get_mut(&number) else { return };
-        reserved.leaving = true;
-        let gone = if is_announced { None } else { reserved.channel.take() };
-        drop(channels);
-        drop(gone);
+        {
+            let mut channels = self.lock();
+            let Some(reserved) = channels.reserved.get_mut(&number) else { return };
+            reserved.leaving = true;
+            // Whoever has said that there is something to write may still be on the way here.
+            channels.announced.push_back(number);
+        }
+        self.waker.wake();
     }
 
     /// The channel has something to write.
@@ -117,7 +122,7 @@ impl Tap {
     pub(super) fn end(&self, reason: &str) {
         let channels: Vec<_> = {
             let mut channels = self.lock();
-            channels.ended = Some(reason.to_owned());
+            channels.ended.get_or_insert_with(|| reason.to_owned());
             channels.reserved.drain().filter_map(|(_, reserved)| reserved.channel).collect()
         };
         for channel in channels {
@@ -146,6 +151,7 @@ impl Tap {
     fn owner(&self, number: u16) -> Owner {
         match self.lock().reserved.get(&number) {
             None => Owner::Lapin,
+            Some(Reserved { leaving: true, .. }) => Owner::Ours(None),
             Some(Reserved { channel, .. }) => Owner::Ours(channel.clone()),
         }
     }
@@ -175,8 +181,8 @@ impl fmt::Debug for Tap {
     }
 }
 
-/// Carries bytes until either side has ended.
-pub(super) async fn run(socket: Socket, lapin: DuplexStream, tap: Arc<Tap>) {
+/// Carries bytes until either side has ended; tells the line of an error.
+pub(super) async fn run(socket: Socket, lapin: DuplexStream, tap: Arc<Tap>, line: Line) {
     let mut switch = Switch {
         socket,
         lapin,
@@ -193,9 +199,14 @@ pub(super) async fn run(socket: Socket, lapin: DuplexStream, tap: Arc<Tap>) {
         answers: BytesMut::new(),
         socket_ended: false,
         sign_of_life: Instant::now(),
+        ended: false,
     };
-    // Why it ended shows at both ends: lapin finds the pipe closed, the broker the socket.
-    let _ = std::future::poll_fn(|context| switch.poll(context)).await;
+    let ended = std::future::poll_fn(|context| switch.poll(context)).await;
+    switch.ended = true;
+    // Then lapin finds the pipe closed, and the broker the socket.
+    if let Err(error) = ended {
+        line.fail(&error);
+    }
 }
 
 struct Switch {
@@ -217,6 +228,16 @@ struct Switch {
     answers: BytesMut,
     socket_ended: bool,
     sign_of_life: Instant,
+    ended: bool,
+}
+
+impl Drop for Switch {
+    /// With the link or with the runtime: there may be nobody left who would tell the channels.
+    fn drop(&mut self) {
+        if !self.ended {
+            self.tap.end("the connection was dropped");
+        }
+    }
 }
 
 impl Switch {
@@ -239,7 +260,7 @@ impl Switch {
     }
 
     fn take_from_lapin(&mut self, context: &mut Context<'_>) -> io::Result<bool> {
-        if self.lapin_ended || self.from_lapin.len() >= BUFFER {
+        if self.lapin_ended {
             return Ok(false);
         }
         let mut buffer = ReadBuf::new(&mut self.read);
@@ -459,12 +480,14 @@ mod tests {
 
     use super::*;
 
-    /// A channel that keeps what it is given.
+    /// A channel that keeps what it is given, and always has something to write.
     #[derive(Default)]
     struct Kept(Mutex<Vec<(u8, Vec<u8>)>>);
 
     impl OwnChannel for Kept {
-        fn take_outgoing(&self, _: &mut BytesMut) {}
+        fn take_outgoing(&self, out: &mut BytesMut) {
+            out.extend_from_slice(b"words");
+        }
 
         fn incoming(self: Arc<Self>, kind: u8, payload: &[u8]) {
             self.0.lock().unwrap().push((kind, payload.to_vec()));
@@ -516,6 +539,7 @@ mod tests {
         let (tap, ours) = (Tap::default(), Arc::new(Kept::default()));
         tap.connect(2, Arc::clone(&ours) as Arc<dyn OwnChannel>);
         tap.disconnect(2);
+        tap.take_outgoing(&mut BytesMut::new());
         let late = frame(3, 2, b"late");
         let (mut incoming, mut lapin) = (Incoming::default(), BytesMut::new());
         incoming.pass(&late, &tap, &mut lapin);
@@ -525,6 +549,26 @@ mod tests {
         tap.release(2);
         incoming.pass(&late, &tap, &mut lapin);
         assert_eq!(lapin, late);
+    }
+
+    #[test]
+    fn the_last_words_of_a_channel_go_out_also_where_their_announcement_comes_late() {
+        let (tap, ours, mut out) = (Tap::default(), Arc::new(Kept::default()), BytesMut::new());
+        tap.connect(2, Arc::clone(&ours) as Arc<dyn OwnChannel>);
+        tap.disconnect(2);
+        tap.announce(2);
+        tap.take_outgoing(&mut out);
+        assert_eq!(&out[..], b"words");
+        assert_eq!(Arc::strong_count(&ours), 1);
+    }
+
+    #[test]
+    fn no_channel_is_kept_once_the_link_has_ended() {
+        let (tap, ours) = (Tap::default(), Arc::new(Kept::default()));
+        tap.connect(2, Arc::clone(&ours) as Arc<dyn OwnChannel>);
+        tap.end("lost");
+        tap.connect(3, Arc::clone(&ours) as Arc<dyn OwnChannel>);
+        assert_eq!(Arc::strong_count(&ours), 1);
     }
 
     #[test]

@@ -45,6 +45,8 @@ struct Shared {
     reader: AtomicWaker,
     writer: AtomicWaker,
     gone: CancellationToken,
+    /// Why the stream ended by itself.
+    failure: OnceLock<(io::ErrorKind, String)>,
     version: OnceLock<String>,
 }
 
@@ -54,6 +56,16 @@ impl Line {
         self.0.cut.store(true, Ordering::SeqCst);
         self.0.reader.wake();
         self.0.writer.wake();
+    }
+
+    /// Says why the stream is about to end.
+    pub(super) fn fail(&self, error: &io::Error) {
+        let _ = self.0.failure.set((error.kind(), error.to_string()));
+    }
+
+    fn failure(&self) -> Option<io::Error> {
+        let (kind, text) = self.0.failure.get()?;
+        Some(io::Error::new(*kind, text.as_str()))
     }
 
     /// Completes when the stream has been dropped.
@@ -123,7 +135,10 @@ impl AsyncRead for Wire {
             }
             wire.greeting = None;
         }
-        read
+        match (read, wire.line.failure()) {
+            (Poll::Ready(Ok(0)), Some(failure)) => Poll::Ready(Err(failure)),
+            (read, _) => read,
+        }
     }
 }
 

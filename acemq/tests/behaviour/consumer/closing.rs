@@ -4,7 +4,7 @@ use std::{
     collections::HashSet,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -195,6 +195,31 @@ on_every_broker! {
         drop(consumer);
         eventually("it is stopped", SOON, async || stopped.load(Ordering::SeqCst)).await;
         bench.eventually_ready(&bench.queue, 3).await;
+        bench.mq.close().await.unwrap();
+    }
+
+    async fn a_dropped_consumer_begins_nothing_of_what_waited(broker: Broker) {
+        let bench = Bench::new(&broker).await;
+        for _ in 0..10 {
+            bench.send("o-1").await;
+        }
+        let begun = Arc::new(AtomicUsize::new(0));
+        let handler = {
+            let begun = Arc::clone(&begun);
+            move |_: Message<String>| {
+                begun.fetch_add(1, Ordering::SeqCst);
+                async move {
+                    tokio::time::sleep(VERY_LONG).await;
+                    Ok::<_, HandlerError>(())
+                }
+            }
+        };
+        let consumer = bench.mq.consumer::<String>(&*bench.queue).start(handler).await.unwrap();
+        eventually("one runs", SOON, async || consumer.counters().in_flight == 1).await;
+        bench.eventually_ready(&bench.queue, 0).await;
+        drop(consumer);
+        bench.eventually_ready(&bench.queue, 10).await;
+        assert_eq!(begun.load(Ordering::SeqCst), 1);
         bench.mq.close().await.unwrap();
     }
 

@@ -1,11 +1,18 @@
 //! Starting, and running handlers.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc, Condvar, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use acemq::{ErrorKind, HandlerError, Message, Queue, RawBytes, RetryPolicy};
 use bytes::Bytes;
 use testkit::eventually;
 use tokio::sync::{Barrier, Semaphore};
+use tracing_subscriber::layer::SubscriberExt as _;
 
 use crate::{
     consumer::bench::{AnyBytes, Bench, SOON, next, recorder, settled},
@@ -15,6 +22,9 @@ use crate::{
 
 /// Longer than any test runs.
 const VERY_LONG: Duration = Duration::from_secs(1_000);
+
+/// How long one handler waits for another one.
+const A_WHILE: Duration = Duration::from_secs(5);
 
 on_every_broker! {
     async fn as_many_handlers_run_at_once_as_asked_for_whatever_the_number_of_cores(broker: Broker) {
@@ -33,6 +43,36 @@ on_every_broker! {
             bench.send("o-1").await;
         }
         settled(&consumer, 32).await;
+        bench.mq.close().await.unwrap();
+    }
+
+    async fn handlers_that_never_wait_run_side_by_side_as_well(broker: Broker) {
+        let bench = Bench::new(&broker).await;
+        for _ in 0..2 {
+            bench.send("o-1").await;
+        }
+        let (here, met) = (Arc::new((Mutex::new(0), Condvar::new())), Arc::new(AtomicUsize::new(0)));
+        let handler = {
+            let met = Arc::clone(&met);
+            move |_: Message<String>| {
+                let (here, met) = (Arc::clone(&here), Arc::clone(&met));
+                async move {
+                    // Keeps its thread, as a long calculation does.
+                    let (count, came) = &*here;
+                    let mut count = count.lock().unwrap();
+                    *count += 1;
+                    came.notify_all();
+                    let (_count, waited) =
+                        came.wait_timeout_while(count, A_WHILE, |count| *count < 2).unwrap();
+                    met.fetch_add(usize::from(!waited.timed_out()), Ordering::SeqCst);
+                    Ok::<_, HandlerError>(())
+                }
+            }
+        };
+        let builder = bench.mq.consumer::<String>(&*bench.queue).concurrency(2);
+        let consumer = builder.start(handler).await.unwrap();
+        settled(&consumer, 2).await;
+        assert_eq!(met.load(Ordering::SeqCst), 2);
         bench.mq.close().await.unwrap();
     }
 
@@ -214,4 +254,81 @@ async fn settings_that_cannot_work_are_refused_before_anything_is_asked_of_the_b
         assert_eq!(error.kind(), ErrorKind::Config, "{error}");
     }
     assert!(broker.memory.unwrap().queues().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn handlers_that_keep_their_thread_do_not_cost_the_connection() {
+    const MESSAGES: u64 = 8;
+    for (_, url) in testkit::brokers() {
+        let broker = Broker::rabbitmq(Some(url)).unwrap();
+        broker
+            .run(async |broker| {
+                let bench = Bench::new(&broker).await;
+                for _ in 0..MESSAGES {
+                    bench.send("o-1").await;
+                }
+                let mq = acemq::connect(format!("{}?heartbeat=1", broker.url)).await.unwrap();
+                let handler = |message: Message<String>| async move {
+                    std::thread::sleep(Duration::from_millis(400));
+                    if message.redelivered() {
+                        return Err(HandlerError::fatal("the connection was lost"));
+                    }
+                    Ok::<_, HandlerError>(())
+                };
+                let consumer = mq.consumer::<String>(&*bench.queue).start(handler).await.unwrap();
+                settled(&consumer, MESSAGES).await;
+                mq.close().await.unwrap();
+                bench.mq.close().await.unwrap();
+            })
+            .await;
+    }
+}
+
+/// Panics the first time that a span is told something.
+struct Panics(AtomicBool);
+
+impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Panics {
+    fn on_record(
+        &self,
+        _: &tracing::span::Id,
+        _: &tracing::span::Record<'_>,
+        _: tracing_subscriber::layer::Context<'_, S>,
+    ) {
+        assert!(self.0.swap(true, Ordering::SeqCst), "as asked for");
+    }
+}
+
+// In one thread, whose subscriber is the test's own.
+#[tokio::test]
+async fn a_panic_after_a_handler_lets_no_more_handlers_run_at_once() {
+    let subscriber = tracing_subscriber::registry().with(Panics(AtomicBool::new(false)));
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let bench = Bench::new(&Broker::memory()).await;
+    let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let handler = {
+        let most = Arc::clone(&most);
+        move |message: Message<String>| {
+            let (running, most) = (Arc::clone(&running), Arc::clone(&most));
+            async move {
+                if message.payload() == "fails" {
+                    return Err(HandlerError::fatal("no"));
+                }
+                most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                for _ in 0..100 {
+                    tokio::task::yield_now().await;
+                }
+                running.fetch_sub(1, Ordering::SeqCst);
+                Ok(())
+            }
+        }
+    };
+    let consumer = bench.mq.consumer::<String>(&*bench.queue).start(handler).await.unwrap();
+    bench.send("fails").await;
+    bench.eventually_ready(&bench.dead_letters(), 1).await;
+    for _ in 0..10 {
+        bench.send("o-1").await;
+    }
+    settled(&consumer, 10).await;
+    assert_eq!(most.load(Ordering::SeqCst), 1);
+    bench.mq.close().await.unwrap();
 }

@@ -239,6 +239,41 @@ on_every_broker! {
     }
 }
 
+// In one thread, so that the handler goes on before the consumer sees that its channel is gone.
+#[tokio::test]
+async fn what_the_broker_has_taken_back_is_not_begun() {
+    let broker = Broker::memory();
+    let bench = Bench::new(&broker).await;
+    bench.send("o-1").await;
+    bench.send("o-2").await;
+    let finish = Arc::new(Notify::new());
+    let (record, mut seen) = recorder::<String>();
+    let handler = {
+        let finish = Arc::clone(&finish);
+        move |message: Message<String>| {
+            let waits = message.payload() == "o-1" && !message.redelivered();
+            let (recorded, finish) = (record(message), Arc::clone(&finish));
+            async move {
+                if waits {
+                    finish.notified().await;
+                }
+                recorded.await
+            }
+        }
+    };
+    let consumer = bench.mq.consumer::<String>(&*bench.queue).start(handler).await.unwrap();
+    assert_eq!(next(&mut seen).await.payload(), "o-1");
+    bench.eventually_ready(&bench.queue, 0).await;
+
+    finish.notify_one();
+    broker.memory.as_ref().unwrap().drop_connections();
+    settled(&consumer, 2).await;
+    assert_eq!(next(&mut seen).await.payload(), "o-1");
+    assert_eq!(next(&mut seen).await.payload(), "o-2");
+    assert!(seen.try_recv().is_err(), "begun, and handled again");
+    bench.mq.close().await.unwrap();
+}
+
 // promise: RT-1
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_of_the_broker_neither_shortens_nor_loses_a_wait() {

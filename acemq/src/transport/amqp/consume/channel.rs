@@ -68,6 +68,8 @@ pub(super) struct State {
     /// We have closed the channel, and the broker has not answered.
     closing: bool,
     pub(super) over: Option<Over>,
+    /// How many deliveries have been settled.
+    pub(super) settled: u64,
 }
 
 #[derive(Debug)]
@@ -170,6 +172,7 @@ impl SubscriptionChannel {
             Method::QosOk | Method::ConsumeOk => self.lock().answer(),
             Method::CloseOk => {
                 self.lock().answer();
+                // What is left is the answer to a closing that crossed ours.
                 self.end(Over::Closed, |_| {});
             }
             Method::CancelOk => {
@@ -200,14 +203,17 @@ impl SubscriptionChannel {
         }
         drop(state);
         let over = Over::ClosedByBroker { code, text };
-        self.end(over, |out| encode::channel_close_ok(out, self.number));
+        self.end(over, |out| {
+            // This was for the channel that is gone.
+            out.clear();
+            encode::channel_close_ok(out, self.number);
+        });
     }
 
-    /// The channel is no more; the first reason stands. What is left to write was for the channel
-    /// that is gone, but for its last words.
+    /// The channel is no more; the first reason stands. `last_words` has what is left to write.
     fn end(&self, over: Over, last_words: impl FnOnce(&mut BytesMut)) {
         self.open.store(false, Ordering::Release);
-        let announce = {
+        {
             let mut state = self.lock();
             if state.over.is_some() {
                 return;
@@ -216,13 +222,8 @@ impl SubscriptionChannel {
             state.partial = None;
             state.arrived.clear();
             state.asking.clear();
-            state.out.clear();
             last_words(&mut state.out);
             state.wake();
-            !state.out.is_empty() && state.announce()
-        };
-        if announce {
-            self.tap.announce(self.number);
         }
         self.tap.disconnect(self.number);
     }
@@ -304,7 +305,7 @@ impl OwnChannel for SubscriptionChannel {
     }
 
     fn end(self: Arc<Self>, reason: &str) {
-        Self::end(&self, Over::Link(reason.to_owned()), |_| {});
+        Self::end(&self, Over::Link(reason.to_owned()), BytesMut::clear);
     }
 }
 

@@ -7,35 +7,32 @@
 //! it is answered, everything before it has been committed and the rest is on its way, which one
 //! more round trip makes sure of (measured: none of 10,000 came back in 20 runs).
 
-use std::{
-    sync::atomic::{AtomicU32, Ordering},
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 
-use super::channel::{Over, SubscriptionChannel};
+use super::channel::{Over, State, SubscriptionChannel};
 use crate::transport::{Settler, amqp::encode};
 
 #[derive(Debug)]
 pub(super) struct Drain {
     /// How long the queue took to commit.
     commit: Duration,
-    /// How many deliveries have been settled since.
-    settled: AtomicU32,
+    /// How many deliveries were settled before that was asked for.
+    settled: u64,
 }
 
 impl SubscriptionChannel {
     /// What a channel process passes on without waiting for the queue, with a margin.
-    const PASSED_ON: u32 = 16;
+    const PASSED_ON: u64 = 16;
     /// A pause in which a queue commits, if it has not taken longer before.
     const PAUSE: Duration = Duration::from_millis(20);
 
     /// Stops the deliveries, and makes sure of what was settled before.
     pub(super) async fn cancel(&self) -> Result<(), Over> {
-        let start = Instant::now();
+        let (start, settled) = (Instant::now(), self.lock().settled);
         self.call(|out, number| encode::basic_cancel(out, number, &self.tag)).await?;
-        let drain = Drain { commit: start.elapsed(), settled: AtomicU32::new(0) };
+        let drain = Drain { commit: start.elapsed(), settled };
         let _ = self.drain.set(drain);
         self.round_trip().await
     }
@@ -43,7 +40,7 @@ impl SubscriptionChannel {
     /// Makes sure of everything that was settled.
     pub(super) async fn flush(&self) -> Result<(), Over> {
         let Some(drain) = self.drain.get() else { return self.cancel().await };
-        if drain.settled.load(Ordering::Acquire) > Self::PASSED_ON {
+        if self.lock().settled - drain.settled > Self::PASSED_ON {
             // There is nothing left to ask that would wait for the queue's log, so it is given
             // several times what it needed a moment ago. That is likely to be enough, not sure
             // to be: what is lost nevertheless is delivered again.
@@ -61,10 +58,11 @@ impl SubscriptionChannel {
     }
 
     fn settle(&self, write: impl FnOnce(&mut BytesMut, u16)) -> bool {
-        if let Some(drain) = self.drain.get() {
-            drain.settled.fetch_add(1, Ordering::AcqRel);
-        }
-        self.write(|state, number| write(&mut state.out, number)).is_ok()
+        let settle = |state: &mut State, number| {
+            state.settled += 1;
+            write(&mut state.out, number);
+        };
+        self.write(settle).is_ok()
     }
 }
 

@@ -148,6 +148,33 @@ async fn a_channel_that_the_broker_closes_is_lost_with_its_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_numbers_of_channels_that_both_sides_close_at_once_are_used_again() {
+    for (_, url) in testkit::brokers() {
+        let link = dial(&format!("{url}?channel_max=4")).await;
+        let queue = declare(&link, Headers::new()).await;
+        for _ in 0..20 {
+            let wanted = Subscription {
+                queue: queue.clone(),
+                prefetch: 1,
+                exclusive: false,
+                arguments: Headers::new(),
+            };
+            let channel = loop {
+                match link.subscribe(wanted.clone()).await {
+                    Ok(channel) => break channel,
+                    Err(error) => assert!(error.to_string().contains("is in use"), "{error}"),
+                }
+            };
+            // For the first the broker closes the channel, and by the second we do.
+            channel.settler().ack(42);
+            drop(channel);
+        }
+        link.delete_queue(&queue).await.unwrap();
+        link.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_second_consumer_of_an_exclusive_one_is_refused() {
     let Some(url) = testkit::amqp_url() else { return };
     let link = dial(&url).await;

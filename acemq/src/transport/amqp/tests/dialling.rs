@@ -229,6 +229,25 @@ async fn a_link_that_is_dropped_or_closed_leaves_no_socket() {
     }
 }
 
+#[test]
+fn a_link_whose_runtime_has_gone_says_so_at_once() {
+    let Some(url) = testkit::amqp_url() else { return };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (link, channel) = runtime.block_on(async {
+        let link = dial(&url).await;
+        let queue = declare(&link, Headers::new()).await;
+        let channel = subscribe(&link, &queue, 1).await;
+        link.delete_queue(&queue).await.unwrap();
+        (link, channel)
+    });
+    drop(runtime);
+    let lost = tokio::runtime::Runtime::new().unwrap().block_on(async {
+        assert!(!channel.settler().ack(1));
+        verdict(send(&link, message("", "nowhere", "m-1"))).await.unwrap_err()
+    });
+    assert!(matches!(lost, PublishFailure::Lost { written: false, .. }), "{lost:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_alarm_is_seen_and_a_paused_link_closes_in_time() {
     let Some(broker) = OwnBroker::start().await else { return };

@@ -1,8 +1,10 @@
 //! What only a real broker can show.
 
 mod consuming;
+mod crossing;
 mod declaring;
 mod dialling;
+mod peer;
 mod publishing;
 
 use std::{sync::Arc, time::Duration};
