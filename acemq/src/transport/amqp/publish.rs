@@ -27,7 +27,7 @@ use super::{
     exchanges::{Exchanges, Route, lose, refuse},
     limits,
     link::Core,
-    switch::{NOT_AMQP, OwnChannel, Tap},
+    switch::{self, NOT_AMQP, OwnChannel, Tap},
     window::{Settled, Window},
 };
 use crate::{
@@ -335,7 +335,7 @@ impl OwnChannel for Publisher {
         let mut state = self.lock();
         state.announced = false;
         state.window.written();
-        out.unsplit(state.out.split());
+        switch::hand_over(&mut state.out, out);
     }
 
     fn incoming(self: Arc<Self>, kind: u8, payload: &[u8]) {

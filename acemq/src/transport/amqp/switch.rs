@@ -32,6 +32,8 @@ use super::{
 
 /// What the pipe to lapin holds, and how much waits for it here at most.
 pub(super) const BUFFER: usize = 256 * 1024;
+/// Buffers up to this size are filled again and again.
+const KEPT: usize = 1024 * 1024;
 /// How much is read at once.
 const READ: usize = 64 * 1024;
 
@@ -57,6 +59,15 @@ pub(super) trait OwnChannel: Send + Sync {
 
     /// The link has ended, for this reason.
     fn end(self: Arc<Self>, reason: &str);
+}
+
+/// Moves what a channel has to write to where the switch writes it from.
+pub(super) fn hand_over(from: &mut BytesMut, to: &mut BytesMut) {
+    let frames = from.split();
+    if frames.len() > KEPT {
+        *from = BytesMut::new();
+    }
+    to.unsplit(frames);
 }
 
 /// Where channels of our own are connected to the switch.
@@ -318,6 +329,8 @@ impl Switch {
         let mut moved = false;
         loop {
             if self.to_socket.is_empty() {
+                // Lets go of the buffer, so that the channel it came from fills it again.
+                self.to_socket = BytesMut::new();
                 self.tap.take_outgoing(&mut self.to_socket);
             }
             if self.to_socket.is_empty() {
@@ -560,6 +573,20 @@ mod tests {
         tap.take_outgoing(&mut out);
         assert_eq!(&out[..], b"words");
         assert_eq!(Arc::strong_count(&ours), 1);
+    }
+
+    #[test]
+    fn memory_is_used_again_and_that_of_large_messages_given_back() {
+        let room_after = |size: usize| {
+            let (mut from, mut to) = (BytesMut::from(&vec![7; size][..]), BytesMut::new());
+            hand_over(&mut from, &mut to);
+            assert_eq!(to.len(), size);
+            drop(to);
+            from.reserve(1);
+            from.capacity()
+        };
+        assert_eq!(room_after(1000), 1000);
+        assert!(room_after(2 * KEPT) < 1000);
     }
 
     #[test]

@@ -25,7 +25,7 @@ use crate::{
             decode::{self, Method, Payload},
             encode, error,
             link::Core,
-            switch::{NOT_AMQP, OwnChannel, Tap},
+            switch::{self, NOT_AMQP, OwnChannel, Tap},
         },
     },
 };
@@ -292,7 +292,7 @@ impl OwnChannel for SubscriptionChannel {
     fn take_outgoing(&self, out: &mut BytesMut) {
         let mut state = self.lock();
         state.announced = false;
-        out.unsplit(state.out.split());
+        switch::hand_over(&mut state.out, out);
     }
 
     fn incoming(self: Arc<Self>, kind: u8, payload: &[u8]) {
