@@ -9,8 +9,8 @@ use std::{
 };
 
 use acemq::{
-    BoxError, Client, Envelope, ErrorKind, MemoryOutboxStore, OutboxRecord, OutboxRelay,
-    OutboxStore, PublishContext, PublishInterceptor, Queue,
+    BoxError, Client, Envelope, Error, ErrorKind, MemoryOutboxStore, OutboxRecord, OutboxRelay,
+    OutboxStore, PublishContext, PublishInterceptor, Queue, Receipt, testing::MemoryBroker,
 };
 use testkit::{eventually, unique};
 
@@ -223,19 +223,36 @@ on_every_broker! {
     }
 
     // promise: OB-20
-    async fn publish_interceptors_do_not_touch_a_record(broker: Broker) {
-        struct Refuse;
-        impl PublishInterceptor for Refuse {
+    async fn publish_interceptors_do_not_see_a_record(broker: Broker) {
+        #[derive(Clone, Default)]
+        struct Calls(Arc<AtomicU32>);
+        impl PublishInterceptor for Calls {
             fn before_publish(&self, _: &mut PublishContext) -> Result<(), BoxError> {
-                Err("an outbox record came by".into())
+                self.0.fetch_add(1, Ordering::SeqCst);
+                Ok(())
+            }
+
+            fn after_confirm(&self, _: &PublishContext, _: &Receipt) {
+                self.0.fetch_add(1, Ordering::SeqCst);
+            }
+
+            fn on_error(&self, _: &PublishContext, _: &Error) {
+                self.0.fetch_add(1, Ordering::SeqCst);
             }
         }
-        let mq = acemq::connect(&*broker.url).intercept_publish(Refuse).await.unwrap();
+        let calls = Calls::default();
+        let mq = acemq::connect(&*broker.url).intercept_publish(calls.clone()).await.unwrap();
         let queue = queue(&mq).await;
         let outbox = MemoryOutboxStore::new();
-        outbox.add(&record(&mq, &queue, "o-1").await);
+        for target in [&queue, &unique("nobody")] {
+            outbox.add(&record(&mq, target, "o-1").await);
+        }
         let relay = OutboxRelay::builder(&mq, outbox).build();
         assert_eq!(relay.drain_once().await.unwrap(), 1);
+        assert_eq!((relay.failed(), calls.0.load(Ordering::SeqCst)), (1, 0));
+        // It sees what does not come out of an outbox.
+        mq.send_to_queue(&queue, "o-2").await.unwrap();
+        assert_eq!(calls.0.load(Ordering::SeqCst), 2);
         tidy(&mq, &queue).await;
     }
 
@@ -266,4 +283,72 @@ on_every_broker! {
         assert_eq!(messages(&mq, &queue).await, 100);
         tidy(&mq, &queue).await;
     }
+}
+
+// promise: OB-6
+#[tokio::test]
+async fn a_record_that_a_full_queue_rejects_is_not_marked() {
+    for (_, url) in testkit::brokers() {
+        let mq = acemq::connect(url).await.unwrap();
+        let full = unique("orders");
+        let holds_one = Queue::new(&*full)
+            .classic()
+            .argument("x-max-length", 1)
+            .argument("x-overflow", "reject-publish");
+        mq.declare_queue(&holds_one).await.unwrap();
+        let outbox = MemoryOutboxStore::new();
+        for payload in ["fits", "rejected"] {
+            outbox.add(&record(&mq, &full, payload).await);
+        }
+        let relay = OutboxRelay::builder(&mq, outbox.clone()).build();
+
+        assert_eq!(relay.drain_once().await.unwrap(), 1);
+
+        assert_eq!((relay.published(), relay.failed()), (1, 1));
+        assert_eq!(outbox.pending_count().await.unwrap(), 1);
+        tidy(&mq, &full).await;
+    }
+}
+
+// promise: OB-6, OB-8
+#[tokio::test(start_paused = true)]
+async fn a_record_whose_connection_was_lost_before_its_confirm_is_not_marked() {
+    let broker = MemoryBroker::new();
+    let mq = acemq::connect(broker.url()).await.unwrap();
+    let queue = queue(&mq).await;
+    let outbox = MemoryOutboxStore::new();
+    outbox.add(&record(&mq, &queue, "o-1").await);
+    let relay = OutboxRelay::builder(&mq, outbox.clone()).build();
+
+    // It is written, and the answer does not come.
+    broker.block("low on memory");
+    let mut drain = Box::pin(relay.drain_once());
+    tokio::time::timeout(Duration::from_secs(1), &mut drain).await.unwrap_err();
+    broker.drop_connections();
+    assert_eq!(drain.await.unwrap_err().kind(), ErrorKind::Lost);
+
+    assert_eq!((relay.published(), outbox.pending_count().await.unwrap()), (0, 1));
+    broker.unblock();
+    assert_eq!(relay.drain_once().await.unwrap(), 1);
+    assert_eq!(messages(&mq, &queue).await, 1);
+    tidy(&mq, &queue).await;
+}
+
+// promise: OB-11
+#[tokio::test(start_paused = true)]
+async fn a_relay_that_was_started_twice_looks_as_often_as_one_started_once() {
+    let broker = MemoryBroker::new();
+    let mq = acemq::connect(broker.url()).await.unwrap();
+    let mut looks = Vec::new();
+    for starts in [1, 2] {
+        let store = Faulty::new();
+        let relay = OutboxRelay::builder(&mq, store.clone()).build();
+        for _ in 0..starts {
+            relay.start();
+        }
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        relay.close().await.unwrap();
+        looks.push(store.faults.claims.load(Ordering::SeqCst));
+    }
+    assert!(looks[0] >= 60 && looks[0] == looks[1], "{looks:?} looks in a minute");
 }

@@ -10,7 +10,7 @@ fn headers() -> Headers {
     let list = HeaderValue::List(vec![1_i64.into(), "two".into(), HeaderValue::Null]);
     let table = Headers::from([("inner".to_owned(), HeaderValue::from(2_i64))]);
     Headers::from([
-        ("x-text".to_owned(), "ä\u{1F600}\"\\".into()),
+        ("x-text".to_owned(), " Ä\u{1F600}\"\\\r\n ".into()),
         ("x-integer".to_owned(), i64::MIN.into()),
         ("x-float".to_owned(), 0.1.into()),
         ("x-flag".to_owned(), true.into()),
@@ -63,8 +63,9 @@ on_every_broker! {
         let mut sent = take(&broker, &queue).await;
         assert_eq!(sent.len(), 2);
         for message in &mut sent {
-            // Made one after the other.
-            assert!(message.headers.remove("x-acemq-first-seen").is_some());
+            // Made one after the other: of one form, not of one value.
+            let first_seen = message.headers.get_mut("x-acemq-first-seen").unwrap();
+            *first_seen = first_seen.replace(|c: char| c.is_ascii_digit(), "#");
         }
         assert_eq!(sent[0], sent[1]);
         mq.delete_queue(&queue).await.unwrap();
