@@ -1,5 +1,6 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use futures_util::FutureExt as _;
 use tokio::time::advance;
 use tracing::{Event, Level, Metadata, Subscriber, span};
 
@@ -162,24 +163,26 @@ async fn an_empty_key_and_one_over_the_column_are_refused() {
 }
 
 // promise: ID-11
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_many_who_race_for_a_key_exactly_one_owns_it() {
+#[tokio::test(start_paused = true)]
+async fn of_many_who_race_for_new_keys_or_for_expired_claims_exactly_one_owns_each() {
+    const KEYS: usize = 20_000;
     let store = MemoryIdempotencyStore::new();
-    let wins = Arc::new(AtomicUsize::new(0));
-    let mut racers = tokio::task::JoinSet::new();
-    for _ in 0..16 {
-        let (store, wins) = (store.clone(), Arc::clone(&wins));
-        racers.spawn(async move {
-            for key in 0..200 {
-                if store.claim(&key.to_string()).await.unwrap() {
-                    wins.fetch_add(1, Ordering::Relaxed);
-                }
-                tokio::task::yield_now().await;
-            }
-        });
-    }
-    while racers.join_next().await.is_some_and(|racer| racer.is_ok()) {}
-    assert_eq!(wins.load(Ordering::Relaxed), 200);
+    let clock = tokio::runtime::Handle::current();
+    let wins = || {
+        std::thread::scope(|threads| {
+            let race = || {
+                let _the_paused_clock = clock.enter();
+                let claim = |key: &usize| store.claim(&key.to_string()).now_or_never();
+                (0..KEYS).filter(|key| claim(key).unwrap().unwrap()).count()
+            };
+            let racers: Vec<_> = (0..4).map(|_| threads.spawn(race)).collect();
+            racers.into_iter().map(|racer| racer.join().unwrap()).sum::<usize>()
+        })
+    };
+    assert_eq!(wins(), KEYS);
+    assert_eq!(wins(), 0);
+    advance(5 * MINUTE).await;
+    assert_eq!(wins(), KEYS);
 }
 
 /// What a user's store looks like that has only the four required methods.
