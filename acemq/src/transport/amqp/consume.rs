@@ -17,7 +17,7 @@ use self::channel::SubscriptionChannel;
 use super::{
     encode,
     limits::{check_name, check_table},
-    link::Core,
+    link::{Core, Throwaway},
     switch::Tap,
 };
 use crate::{
@@ -38,7 +38,7 @@ pub(super) async fn subscribe(
     check_table(&action, &subscription.arguments)?;
     let (owner, tap, what) = (Arc::clone(core), Arc::clone(tap), action.clone());
     core.complete(action, async move {
-        let channel = owner.open_channel(&what).await?;
+        let channel = Throwaway::open(&owner, &what).await?;
         let inner = SubscriptionChannel::start(&owner, channel, &tap, &subscription);
         let channel = AmqpConsume { inner, taken: VecDeque::new(), ended: false };
         let qos = |out: &mut BytesMut, number| {

@@ -109,7 +109,7 @@ impl Core {
         self.spent.load(Ordering::Relaxed) > u32::from(most / 8)
     }
 
-    pub(super) async fn open_channel(&self, action: &str) -> Result<Channel> {
+    async fn open_channel(&self, action: &str) -> Result<Channel> {
         self.create_channel().await.map_err(|error| self.error(action, &error))
     }
 
@@ -144,8 +144,8 @@ impl Core {
     }
 
     /// Closes a channel that is no longer wanted, in the background. Left to itself lapin would
-    /// close it as well, but where that meets the broker's own closing, it gives up the whole
-    /// connection.
+    /// close it as well, but where that meets the broker's own closing, or the connection's, it
+    /// gives up the whole connection.
     fn discard(&self, channel: Channel) {
         let bound = self.step;
         self.runtime.spawn(async move {
@@ -154,7 +154,7 @@ impl Core {
     }
 }
 
-/// A channel that is closed in the background when it is dropped.
+/// A channel of lapin's that is closed in the background when it is dropped.
 pub(super) struct Throwaway {
     pub(super) channel: Channel,
     core: Arc<Core>,
@@ -220,7 +220,7 @@ impl AmqpLink {
     /// Opens the publishing channel, within the dial's bound.
     pub(super) async fn open_publisher(&mut self) -> Result<()> {
         let action = "open the publishing channel";
-        let channel = self.core.open_channel(action).await?;
+        let channel = Throwaway::open(&self.core, action).await?;
         let (publisher, ready) = Publisher::start(&self.core, channel, &self.tap);
         self.publisher = Some(publisher);
         match ready.await {

@@ -17,7 +17,6 @@ use std::{
 };
 
 use bytes::BytesMut;
-use lapin::Channel;
 use tokio::{sync::oneshot, time::timeout};
 
 use super::{
@@ -26,7 +25,7 @@ use super::{
     encode, error,
     exchanges::{Exchanges, Route, lose, refuse},
     limits,
-    link::Core,
+    link::{Core, Throwaway},
     switch::{self, NOT_AMQP, OwnChannel, Tap},
     window::{Settled, Window},
 };
@@ -44,7 +43,7 @@ pub(super) struct Publisher {
     core: Arc<Core>,
     number: u16,
     /// As long as this lives lapin uses the number for nothing else.
-    _reserved: Channel,
+    _reserved: Throwaway,
     state: Mutex<State>,
     tap: Arc<Tap>,
 }
@@ -101,13 +100,13 @@ impl Publisher {
     /// Takes a channel over from lapin. The receiver completes when it confirms.
     pub(super) fn start(
         core: &Arc<Core>,
-        channel: Channel,
+        channel: Throwaway,
         tap: &Arc<Tap>,
     ) -> (Arc<Self>, oneshot::Receiver<()>) {
         let (ready, is_ready) = oneshot::channel();
         let publisher = Arc::new(Self {
             core: Arc::clone(core),
-            number: channel.id(),
+            number: channel.channel.id(),
             _reserved: channel,
             state: Mutex::new(State {
                 phase: Phase::Opening(1),

@@ -13,7 +13,6 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use lapin::Channel;
 use tokio::sync::oneshot;
 
 use super::settle::Drain;
@@ -24,7 +23,7 @@ use crate::{
         amqp::{
             decode::{self, Method, Payload},
             encode, error,
-            link::Core,
+            link::{Core, Throwaway},
             switch::{self, NOT_AMQP, OwnChannel, Tap},
         },
     },
@@ -38,7 +37,7 @@ pub(super) struct SubscriptionChannel {
     tap: Arc<Tap>,
     number: u16,
     /// As long as this lives lapin uses the number for nothing else.
-    _reserved: Channel,
+    _reserved: Throwaway,
     /// The consumer's tag.
     pub(super) tag: String,
     pub(super) queue: String,
@@ -91,14 +90,14 @@ pub(super) enum Over {
 impl SubscriptionChannel {
     pub(super) fn start(
         core: &Arc<Core>,
-        channel: Channel,
+        channel: Throwaway,
         tap: &Arc<Tap>,
         subscription: &Subscription,
     ) -> Arc<Self> {
         let inner = Arc::new(Self {
             core: Arc::clone(core),
             tap: Arc::clone(tap),
-            number: channel.id(),
+            number: channel.channel.id(),
             _reserved: channel,
             tag: format!("acemq-{}", uuid::Uuid::new_v4()),
             queue: subscription.queue.clone(),

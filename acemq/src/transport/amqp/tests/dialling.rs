@@ -229,6 +229,28 @@ async fn a_link_that_is_dropped_or_closed_leaves_no_socket() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_link_closes_in_order_right_after_its_consumers() {
+    let Some(url) = testkit::amqp_url() else { return };
+    let other = dial(&url).await;
+    let queue = declare(&other, Headers::new()).await;
+    for _ in 0..20 {
+        let link = dial(&url).await;
+        let mut channels = Vec::new();
+        for _ in 0..5 {
+            channels.push(subscribe(&link, &queue, 1).await);
+        }
+        for channel in channels {
+            channel.close().await;
+        }
+        link.close().await;
+        let LinkState::Ended(reason) = link.state().borrow().clone() else { panic!() };
+        assert!(!reason.contains("invalid channel state"), "{reason}");
+    }
+    other.delete_queue(&queue).await.unwrap();
+    other.close().await;
+}
+
 #[test]
 fn a_link_whose_runtime_has_gone_says_so_at_once() {
     let Some(url) = testkit::amqp_url() else { return };
