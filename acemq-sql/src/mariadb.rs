@@ -9,6 +9,8 @@
 //! order, and they never meet the rows of a transaction that is still open. The level is set for
 //! the one statement that follows, never for the session.
 
+mod idempotency;
+mod outbox;
 mod text;
 
 use std::{borrow::Cow, time::SystemTime};
@@ -18,10 +20,9 @@ use tracing::{instrument::WithSubscriber, subscriber::NoSubscriber};
 
 use self::text::{literal, literal_size, with_question_marks, with_values};
 use crate::{
-    database::{Batch, Dialect, Failure, IdempotencySql, OutboxSql, SqlDatabase, read_rows},
-    insert::Insert,
+    database::{Dialect, Failure, IdempotencySql, OutboxSql, SqlDatabase, read_rows},
     statement::{Statement, Value},
-    table::{Column, Kind, Layout, Look, Table, Times},
+    table::{Column, Kind, Layout, Look, Table},
     time,
 };
 
@@ -48,209 +49,19 @@ impl Dialect<MySql> for MariaDbDialect {
     const SETS_THE_SESSION: bool = true;
 
     fn outbox_sql(table: &Table, layout: &Layout, max_attempts: u32) -> OutboxSql {
-        let t = table.quoted('`');
-        let by_id = format!("{t} FORCE INDEX (PRIMARY)");
-        let waiting = format!("published_at IS NULL AND attempts < {max_attempts}");
-        let free = format!("(locked_until IS NULL OR locked_until <= {NOW})");
-        let due = due_column(max_attempts);
-        let listed = match layout.column(&due) {
-            Some(_) => format!("{due} = 1"),
-            None => waiting.clone(),
-        };
-        let mut insert = Insert::new(
-            format!(
-                "INSERT INTO {t} (id, exchange_name, routing_key, body, body_encoding, \
-                 content_type, headers, created_at, attempts) VALUES "
-            ),
-            insert_row,
-            // What is there stays as it is; IGNORE would also cut what does not fit.
-            " ON DUPLICATE KEY UPDATE id = id",
-            layout,
-        );
-        if layout.column("id").is_some_and(|id| id.loose.is_some()) {
-            // Locking, so that it sees rows that committed after the caller's snapshot.
-            insert.present = Some(
-                format!("SELECT {} FROM {by_id} WHERE id IN ($1) FOR UPDATE", cast("id")).into(),
-            );
-        }
-        OutboxSql {
-            insert,
-            claim: Batch::picked(
-                // A row that somebody holds is passed over instead of waited for. Not ordered by
-                // published_at, which is null: with it the backlog would be sorted every time.
-                format!(
-                    "{READ_COMMITTED}SELECT {} FROM {t} WHERE {listed} AND {free} \
-                     ORDER BY created_at, id LIMIT $1 FOR UPDATE SKIP LOCKED",
-                    cast("id")
-                ),
-                // Two statements that hold no lock between them: who updates first has the row,
-                // and a relay that stops in the middle holds up nobody.
-                format!(
-                    "{READ_COMMITTED}UPDATE {by_id} SET locked_by = $2, \
-                     locked_until = {NOW} + INTERVAL $3 MICROSECOND \
-                     WHERE id IN ($1) AND {waiting} AND {free}; \
-                     SELECT {}, {}, {}, {}, {}, {}, {}, {}, attempts FROM {by_id} \
-                     WHERE id IN ($1) AND locked_by = $2",
-                    cast("id"),
-                    cast("exchange_name"),
-                    cast("routing_key"),
-                    cast("body"),
-                    cast("body_encoding"),
-                    cast("content_type"),
-                    cast("headers"),
-                    cast("created_at"),
-                ),
-            ),
-            publish: format!(
-                "{READ_COMMITTED}UPDATE {by_id} SET published_at = {NOW}, locked_by = NULL, \
-                 locked_until = NULL WHERE id IN ($1) AND published_at IS NULL"
-            )
-            .into(),
-            fail: format!(
-                "{READ_COMMITTED}UPDATE {by_id} SET attempts = attempts + 1, \
-                 last_error = {}, locked_by = NULL, \
-                 locked_until = {NOW} + INTERVAL {} MICROSECOND \
-                 WHERE id IN ($1) AND locked_by = {} AND published_at IS NULL",
-                of_its_own("$3"),
-                of_its_own("$4"),
-                of_its_own("$2"),
-            )
-            .into(),
-            give_back: format!(
-                "{READ_COMMITTED}UPDATE {by_id} SET locked_by = NULL, locked_until = NULL \
-                 WHERE id IN ($1) AND locked_by = $2 AND published_at IS NULL"
-            )
-            .into(),
-            renew: format!(
-                "{READ_COMMITTED}UPDATE {by_id} SET locked_until = {NOW} + INTERVAL $3 MICROSECOND \
-                 WHERE id IN ($1) AND locked_by = $2 AND published_at IS NULL"
-            )
-            .into(),
-            pending: format!("SELECT count(*) FROM {t} WHERE published_at IS NULL").into(),
-            stuck: format!(
-                "SELECT {}, {}, {}, attempts, {}, {} FROM {t} \
-                 WHERE published_at IS NULL AND attempts >= {max_attempts} \
-                 ORDER BY created_at, id LIMIT $1",
-                cast("id"),
-                cast("exchange_name"),
-                cast("routing_key"),
-                cast("last_error"),
-                cast("created_at"),
-            )
-            .into(),
-            purge: Batch::picked(
-                format!(
-                    "SELECT {} FROM {t} WHERE published_at <= {NOW} - INTERVAL $2 MICROSECOND \
-                     ORDER BY published_at LIMIT $1",
-                    cast("id")
-                ),
-                format!(
-                    "{READ_COMMITTED}DELETE old FROM {t} AS old FORCE INDEX (PRIMARY) \
-                     WHERE id IN ($1) AND published_at <= {NOW} - INTERVAL $2 MICROSECOND"
-                ),
-            ),
-            // Claims are taken at the head, so that is where others' are looked for.
-            holders: format!(
-                "SELECT DISTINCT {} FROM (SELECT locked_by, locked_until FROM {t} \
-                 WHERE {listed} ORDER BY created_at, id LIMIT 5000) AS head \
-                 WHERE locked_by IS NOT NULL AND locked_until > {NOW}",
-                cast("locked_by")
-            )
-            .into(),
-        }
+        outbox::statements(table, layout, max_attempts)
     }
 
     fn outbox_schema(table: &Table, max_attempts: u32) -> Vec<String> {
-        let (t, name, due) = (table.quoted('`'), table.name(), due_column(max_attempts));
-        vec![format!(
-            "CREATE TABLE IF NOT EXISTS {t} (\
-             id VARCHAR(64) NOT NULL PRIMARY KEY, \
-             exchange_name VARCHAR(255) NOT NULL, \
-             routing_key VARCHAR(255) NOT NULL, \
-             body LONGTEXT NOT NULL, \
-             body_encoding VARCHAR(16) NOT NULL, \
-             content_type VARCHAR(255) NOT NULL, \
-             headers LONGTEXT NOT NULL, \
-             created_at DATETIME(6) NOT NULL, \
-             published_at DATETIME(6), \
-             attempts INTEGER NOT NULL DEFAULT 0, \
-             last_error VARCHAR(1000), \
-             locked_by VARCHAR(64), \
-             locked_until DATETIME(6), \
-             {due} TINYINT AS (IF(published_at IS NULL AND attempts < {max_attempts}, 1, NULL)) \
-             STORED INVISIBLE, \
-             INDEX `{name}_pending` (published_at, created_at), \
-             INDEX `{name}_due` ({due}, created_at, id)) {OPTIONS}"
-        )]
+        outbox::schema(table, max_attempts)
     }
 
-    fn idempotency_sql(table: &Table, _: &Layout) -> IdempotencySql {
-        let t = table.quoted('`');
-        IdempotencySql {
-            // How many rows an insert changed does not tell a new one from one that was there:
-            // sqlx has the server count the rows that were found. The token tells.
-            insert: format!(
-                "{READ_COMMITTED}INSERT INTO {t} \
-                 (message_id, state, claimed_by, recorded_at, expires_at) \
-                 VALUES ($1, 'CLAIMED', $2, {NOW}, {NOW} + INTERVAL $3 MICROSECOND) \
-                 ON DUPLICATE KEY UPDATE message_id = message_id; \
-                 SELECT 1 FROM {t} WHERE message_id = $1 AND claimed_by = $2"
-            )
-            .into(),
-            look: format!(
-                "SELECT {}, expires_at <= {NOW} FROM {t} WHERE message_id = $1",
-                cast("state")
-            )
-            .into(),
-            take_over: format!(
-                "{READ_COMMITTED}UPDATE {t} SET state = 'CLAIMED', claimed_by = $2, \
-                 recorded_at = {NOW}, expires_at = {NOW} + INTERVAL $3 MICROSECOND \
-                 WHERE message_id = $1 AND expires_at <= {NOW}"
-            )
-            .into(),
-            confirm: format!(
-                "{READ_COMMITTED}INSERT INTO {t} \
-                 (message_id, state, claimed_by, recorded_at, expires_at) \
-                 VALUES ($1, 'CONFIRMED', NULL, {NOW}, {NOW} + INTERVAL $2 MICROSECOND) \
-                 ON DUPLICATE KEY UPDATE state = VALUES(state), claimed_by = NULL, \
-                 recorded_at = VALUES(recorded_at), expires_at = VALUES(expires_at)"
-            )
-            .into(),
-            release: format!(
-                "{READ_COMMITTED}DELETE FROM {t} \
-                 WHERE message_id = $1 AND claimed_by = $2 AND state = 'CLAIMED'"
-            )
-            .into(),
-            renew: format!(
-                "{READ_COMMITTED}UPDATE {t} SET expires_at = {NOW} + INTERVAL $3 MICROSECOND \
-                 WHERE message_id = $1 AND claimed_by = $2 AND state = 'CLAIMED'"
-            )
-            .into(),
-            purge: Batch::picked(
-                format!(
-                    "SELECT {} FROM {t} WHERE expires_at <= {NOW} ORDER BY expires_at LIMIT $1",
-                    cast("message_id")
-                ),
-                format!(
-                    "{READ_COMMITTED}DELETE old FROM {t} AS old FORCE INDEX (PRIMARY) \
-                     WHERE message_id IN ($1) AND expires_at <= {NOW}"
-                ),
-            ),
-            size: format!("SELECT count(*) FROM {t}").into(),
-        }
+    fn idempotency_sql(table: &Table, layout: &Layout) -> IdempotencySql {
+        idempotency::statements(table, layout)
     }
 
     fn idempotency_schema(table: &Table) -> Vec<String> {
-        let (t, name) = (table.quoted('`'), table.name());
-        vec![format!(
-            "CREATE TABLE IF NOT EXISTS {t} (\
-             message_id VARCHAR(255) NOT NULL PRIMARY KEY, \
-             state VARCHAR(16) NOT NULL, \
-             claimed_by VARCHAR(64), \
-             recorded_at DATETIME(6) NOT NULL, \
-             expires_at DATETIME(6) NOT NULL, \
-             INDEX `{name}_expiry` (expires_at)) {OPTIONS}"
-        )]
+        idempotency::schema(table)
     }
 
     async fn look(connection: &mut MySqlConnection, table: &Table) -> sqlx::Result<Look> {
@@ -353,25 +164,9 @@ impl Dialect<MySql> for MariaDbDialect {
     read_rows!(MySql);
 }
 
-fn insert_row(first: usize, _: Times) -> String {
-    let [a, b, c, d, e, f, g, h] = std::array::from_fn(|n| first + n);
-    format!("(${a}, ${b}, ${c}, ${d}, ${e}, ${f}, ${g}, ${h}, 0)")
-}
-
-/// The column by which a table of ours finds what is due: exhausted records are not in its index
-/// at all, however many there are. Named after the number of attempts that it was made for.
-fn due_column(max_attempts: u32) -> String {
-    format!("due_{max_attempts}")
-}
-
 /// A column as its bytes, whatever character set the session would have it in.
 fn cast(column: &str) -> String {
     format!("CAST({column} AS BINARY)")
-}
-
-/// Of a list, the value at the place that the row's id has in the list of ids.
-fn of_its_own(list: &str) -> String {
-    format!("ELT(FIELD(id, $1), {list})")
 }
 
 fn kind(data_type: &str, charset: Option<&str>) -> Kind {

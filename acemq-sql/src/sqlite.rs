@@ -4,14 +4,16 @@
 //! writes. Each change is one statement outside a transaction, which takes the write lock at once
 //! and honours the busy timeout.
 
+mod idempotency;
+mod outbox;
+
 use std::time::SystemTime;
 
 use sqlx::{Row, Sqlite, SqliteConnection, sqlite::SqliteRow};
 
 use crate::{
-    database::{Batch, Dialect, IdempotencySql, OutboxSql, SqlDatabase, read_rows, run_statements},
-    insert::Insert,
-    table::{Column, Kind, Layout, Look, Table, Times},
+    database::{Dialect, IdempotencySql, OutboxSql, SqlDatabase, read_rows, run_statements},
+    table::{Column, Kind, Layout, Look, Table},
     time,
 };
 
@@ -30,181 +32,19 @@ impl Dialect<Sqlite> for SqliteDialect {
     const WRITES_BEFORE_READING: bool = true;
 
     fn outbox_sql(table: &Table, layout: &Layout, max_attempts: u32) -> OutboxSql {
-        let t = table.quoted('"');
-        let free = format!(
-            "published_at IS NULL AND attempts < {max_attempts} \
-             AND (locked_until IS NULL OR locked_until <= {NOW})"
-        );
-        OutboxSql {
-            insert: Insert::new(
-                format!(
-                    "INSERT INTO {t} (id, exchange_name, routing_key, body, body_encoding, \
-                     content_type, headers, created_at, attempts) VALUES "
-                ),
-                insert_row,
-                " ON CONFLICT (id) DO NOTHING",
-                layout,
-            ),
-            // Picked first, since an update that finds nothing takes the write lock all the same.
-            // From there on a plus keeps the index of the backlog out of it: the ids say which
-            // rows.
-            claim: Batch::picked(
-                format!(
-                    "SELECT CAST(id AS TEXT) FROM {t} WHERE {free} \
-                     ORDER BY published_at, created_at, id LIMIT $1"
-                ),
-                format!(
-                    "UPDATE {t} SET locked_by = $2, locked_until = {} \
-                     WHERE id IN (SELECT value FROM json_each($1)) AND +{free} \
-                     RETURNING CAST(id AS TEXT), CAST(exchange_name AS TEXT), \
-                     CAST(routing_key AS TEXT), CAST(body AS BLOB), CAST(body_encoding AS TEXT), \
-                     CAST(content_type AS TEXT), CAST(headers AS TEXT), \
-                     CAST(created_at AS TEXT), CAST(attempts AS INTEGER)",
-                    later("$3")
-                ),
-            ),
-            publish: format!(
-                "UPDATE {t} SET published_at = {NOW}, locked_by = NULL, locked_until = NULL \
-                 WHERE id IN (SELECT value FROM json_each($1)) AND +published_at IS NULL"
-            )
-            .into(),
-            fail: format!(
-                "UPDATE {t} AS o SET attempts = o.attempts + 1, last_error = f.value ->> 'reason', \
-                 locked_by = NULL, locked_until = {} FROM json_each($1) AS f \
-                 WHERE o.id = f.value ->> 'id' AND o.locked_by = f.value ->> 'token' \
-                 AND +o.published_at IS NULL",
-                later("(f.value ->> 'wait')")
-            )
-            .into(),
-            give_back: format!(
-                "UPDATE {t} SET locked_by = NULL, locked_until = NULL \
-                 WHERE id IN (SELECT value FROM json_each($1)) \
-                 AND locked_by = $2 AND +published_at IS NULL"
-            )
-            .into(),
-            renew: format!(
-                "UPDATE {t} SET locked_until = {} \
-                 WHERE id IN (SELECT value FROM json_each($1)) \
-                 AND locked_by = $2 AND +published_at IS NULL",
-                later("$3")
-            )
-            .into(),
-            pending: format!("SELECT count(*) FROM {t} WHERE published_at IS NULL").into(),
-            stuck: format!(
-                "SELECT CAST(id AS TEXT), CAST(exchange_name AS TEXT), CAST(routing_key AS TEXT), \
-                 CAST(attempts AS INTEGER), CAST(last_error AS TEXT), CAST(created_at AS TEXT) \
-                 FROM {t} WHERE published_at IS NULL AND attempts >= {max_attempts} \
-                 ORDER BY published_at, created_at, id LIMIT $1"
-            )
-            .into(),
-            purge: Batch::at_once(format!(
-                "DELETE FROM {t} WHERE id IN (SELECT id FROM {t} WHERE published_at <= {} \
-                 ORDER BY published_at LIMIT $1)",
-                later("-$2")
-            )),
-            // Claims are taken at the head, so that is where others' are looked for.
-            holders: format!(
-                "SELECT DISTINCT CAST(locked_by AS TEXT) FROM (\
-                 SELECT locked_by, locked_until FROM {t} \
-                 WHERE published_at IS NULL AND attempts < {max_attempts} \
-                 ORDER BY published_at, created_at, id LIMIT 5000) \
-                 WHERE locked_by IS NOT NULL AND locked_until > {NOW}"
-            )
-            .into(),
-        }
+        outbox::statements(table, layout, max_attempts)
     }
 
     fn outbox_schema(table: &Table, max_attempts: u32) -> Vec<String> {
-        let (t, schema, name) = (table.quoted('"'), table.prefix('"'), table.name());
-        vec![
-            format!(
-                "CREATE TABLE IF NOT EXISTS {t} (\
-                 id VARCHAR(64) NOT NULL PRIMARY KEY, \
-                 exchange_name VARCHAR(255) NOT NULL, \
-                 routing_key VARCHAR(255) NOT NULL, \
-                 body TEXT NOT NULL, \
-                 body_encoding VARCHAR(16) NOT NULL, \
-                 content_type VARCHAR(255) NOT NULL, \
-                 headers TEXT NOT NULL, \
-                 created_at TIMESTAMP NOT NULL, \
-                 published_at TIMESTAMP, \
-                 attempts INTEGER NOT NULL DEFAULT 0, \
-                 last_error VARCHAR(1000), \
-                 locked_by VARCHAR(64), \
-                 locked_until TIMESTAMP)"
-            ),
-            format!(
-                "CREATE INDEX IF NOT EXISTS {schema}\"{name}_pending\" \
-                 ON \"{name}\" (published_at, created_at)"
-            ),
-            // Without the exhausted records, which would be read by every claim.
-            format!(
-                "CREATE INDEX IF NOT EXISTS {schema}\"{name}_due\" \
-                 ON \"{name}\" (published_at, created_at, id) \
-                 WHERE published_at IS NULL AND attempts < {max_attempts}"
-            ),
-        ]
+        outbox::schema(table, max_attempts)
     }
 
-    fn idempotency_sql(table: &Table, _: &Layout) -> IdempotencySql {
-        let t = table.quoted('"');
-        let (after_2, after_3) = (later("$2"), later("$3"));
-        IdempotencySql {
-            insert: format!(
-                "INSERT INTO {t} (message_id, state, claimed_by, recorded_at, expires_at) \
-                 VALUES ($1, 'CLAIMED', $2, {NOW}, {after_3}) \
-                 ON CONFLICT (message_id) DO NOTHING RETURNING 1"
-            )
-            .into(),
-            look: format!(
-                "SELECT CAST(state AS TEXT), expires_at <= {NOW} FROM {t} WHERE message_id = $1"
-            )
-            .into(),
-            take_over: format!(
-                "UPDATE {t} SET state = 'CLAIMED', claimed_by = $2, recorded_at = {NOW}, \
-                 expires_at = {after_3} WHERE message_id = $1 AND expires_at <= {NOW}"
-            )
-            .into(),
-            confirm: format!(
-                "INSERT INTO {t} (message_id, state, claimed_by, recorded_at, expires_at) \
-                 VALUES ($1, 'CONFIRMED', NULL, {NOW}, {after_2}) \
-                 ON CONFLICT (message_id) DO UPDATE SET state = excluded.state, \
-                 claimed_by = NULL, recorded_at = excluded.recorded_at, \
-                 expires_at = excluded.expires_at"
-            )
-            .into(),
-            release: format!(
-                "DELETE FROM {t} WHERE message_id = $1 AND claimed_by = $2 AND state = 'CLAIMED'"
-            )
-            .into(),
-            renew: format!(
-                "UPDATE {t} SET expires_at = {after_3} \
-                 WHERE message_id = $1 AND claimed_by = $2 AND state = 'CLAIMED'"
-            )
-            .into(),
-            purge: Batch::at_once(format!(
-                "DELETE FROM {t} WHERE message_id IN (SELECT message_id FROM {t} \
-                 WHERE expires_at <= {NOW} ORDER BY expires_at LIMIT $1)"
-            )),
-            size: format!("SELECT count(*) FROM {t}").into(),
-        }
+    fn idempotency_sql(table: &Table, layout: &Layout) -> IdempotencySql {
+        idempotency::statements(table, layout)
     }
 
     fn idempotency_schema(table: &Table) -> Vec<String> {
-        let (t, schema, name) = (table.quoted('"'), table.prefix('"'), table.name());
-        vec![
-            format!(
-                "CREATE TABLE IF NOT EXISTS {t} (\
-                 message_id VARCHAR(255) NOT NULL PRIMARY KEY, \
-                 state VARCHAR(16) NOT NULL, \
-                 claimed_by VARCHAR(64), \
-                 recorded_at TIMESTAMP NOT NULL, \
-                 expires_at TIMESTAMP NOT NULL)"
-            ),
-            format!(
-                "CREATE INDEX IF NOT EXISTS {schema}\"{name}_expiry\" ON \"{name}\" (expires_at)"
-            ),
-        ]
+        idempotency::schema(table)
     }
 
     async fn look(connection: &mut SqliteConnection, table: &Table) -> sqlx::Result<Look> {
@@ -260,11 +100,6 @@ impl Dialect<Sqlite> for SqliteDialect {
 
     run_statements!(Sqlite, |list: Vec<String>| serde_json::Value::from(list).to_string());
     read_rows!(Sqlite);
-}
-
-fn insert_row(first: usize, _: Times) -> String {
-    let [a, b, c, d, e, f, g, h] = std::array::from_fn(|n| first + n);
-    format!("(${a}, ${b}, ${c}, ${d}, ${e}, ${f}, ${g}, ${h}, 0)")
 }
 
 /// The time that many microseconds from now.
