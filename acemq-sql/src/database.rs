@@ -133,11 +133,11 @@ impl Batch {
 
     pub(crate) fn pick(&self, most: i64) -> Option<Statement> {
         let pick = self.pick.as_ref()?;
-        Some(Statement::new(pick).planned_each_time().integer(most))
+        Some(Statement::new(pick).in_one_piece().integer(most))
     }
 
     pub(crate) fn change(&self, target: Value) -> Statement {
-        Statement::new(&self.change).planned_each_time().value(target)
+        Statement::new(&self.change).in_one_piece().value(target)
     }
 }
 
@@ -228,7 +228,7 @@ macro_rules! bound {
     ($database:ty, $statement:expr, $list:expr) => {{
         // The SQL is this crate's own, around names that were checked to be plain identifiers.
         let mut query = sqlx::query::<$database>(sqlx::AssertSqlSafe($statement.sql))
-            .persistent($statement.kept);
+            .persistent($statement.planned == $crate::statement::Planned::Once);
         for value in $statement.values {
             query = match value {
                 $crate::statement::Value::Text(text) => query.bind(text),

@@ -129,7 +129,7 @@ impl<DB: SqlDatabase> SqlIdempotency<DB> {
     pub async fn create_table_if_absent(&self) -> Result<()> {
         let mut session = self.session("create the table").await?;
         for statement in self.schema_statements() {
-            let statement = Statement::new(&statement.into()).planned_each_time();
+            let statement = Statement::new(&statement.into()).in_one_piece();
             session.run(statement).await.map_err(failed(|| self.doing("create the table")))?;
         }
         Ok(())

@@ -35,6 +35,8 @@ mod sqlite;
 mod statement;
 mod table;
 mod time;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod unheard;
 
 pub use crate::{
     database::SqlDatabase,

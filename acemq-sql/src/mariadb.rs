@@ -16,7 +16,6 @@ mod text;
 use std::{borrow::Cow, time::SystemTime};
 
 use sqlx::{AssertSqlSafe, Executor, MySql, MySqlConnection, mysql::MySqlRow};
-use tracing::{instrument::WithSubscriber, subscriber::NoSubscriber};
 
 use self::text::{literal, literal_size, with_question_marks, with_values};
 use crate::{
@@ -24,6 +23,7 @@ use crate::{
     statement::{Statement, Value},
     table::{Column, Kind, Layout, Look, Table},
     time,
+    unheard::unheard,
 };
 
 /// The same in every session, whatever its zone.
@@ -188,17 +188,6 @@ fn kind(data_type: &str, charset: Option<&str>) -> Kind {
 /// Whether different text is never the same for a collation, not even by its last spaces.
 fn compares_bytes(collation: &str) -> bool {
     collation.ends_with("_nopad_bin") || collation == "utf8mb4_0900_bin"
-}
-
-/// Runs a statement without what sqlx says of it: it would log the text, messages and all, of each
-/// at debug level and of every slow one as a warning. Nothing keeps it from doing so where only the
-/// `log` facade listens.
-async fn unheard<T>(statement: impl Future<Output = T>) -> T {
-    if tracing::dispatcher::has_been_set() {
-        statement.with_subscriber(NoSubscriber::default()).await
-    } else {
-        statement.await
-    }
 }
 
 #[cfg(test)]

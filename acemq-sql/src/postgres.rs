@@ -1,19 +1,26 @@
 //! PostgreSQL's SQL.
 //!
+//! What the stores run by themselves goes out in one piece, its values in the text: one trip, a
+//! plan that fits the values, settings for that plan beside it, and no session that has to stay the
+//! same from one trip to the next, which a pooler would not promise.
+//!
 //! `clock_timestamp()` writes times, since `now()` stands still inside a transaction.
 //! `statement_timestamp()` compares them: it moves as well, and unlike the other may use an index.
 
 mod idempotency;
 mod outbox;
+mod text;
 
 use std::time::SystemTime;
 
-use sqlx::{PgConnection, Postgres, Row, postgres::PgRow};
+use sqlx::{AssertSqlSafe, Executor, PgConnection, Postgres, Row, postgres::PgRow};
 
 use crate::{
-    database::{Dialect, IdempotencySql, OutboxSql, SqlDatabase, read_rows, run_statements},
+    database::{Dialect, IdempotencySql, OutboxSql, SqlDatabase, bound},
+    statement::{Planned, Statement},
     table::{Column, Kind, Layout, Look, Table, Times},
     time,
+    unheard::unheard,
 };
 
 impl SqlDatabase for Postgres {
@@ -98,8 +105,36 @@ impl Dialect<Postgres> for PostgresDialect {
         time::from_micros(Self::integer(row, column)?)
     }
 
-    run_statements!(Postgres, |list: Vec<String>| list);
-    read_rows!(Postgres);
+    async fn run(connection: &mut PgConnection, statement: Statement) -> sqlx::Result<u64> {
+        if statement.planned == Planned::InOnePiece {
+            let sql = AssertSqlSafe(text::with_values(&statement));
+            return Ok(unheard(connection.execute(sqlx::raw_sql(sql))).await?.rows_affected());
+        }
+        let query = bound!(Postgres, statement, |list: Vec<String>| list);
+        Ok(query.execute(connection).await?.rows_affected())
+    }
+
+    async fn fetch(
+        connection: &mut PgConnection,
+        statement: Statement,
+    ) -> sqlx::Result<Vec<PgRow>> {
+        if statement.planned == Planned::InOnePiece {
+            let sql = AssertSqlSafe(text::with_values(&statement));
+            return unheard(connection.fetch_all(sqlx::raw_sql(sql))).await;
+        }
+        let query = bound!(Postgres, statement, |list: Vec<String>| list);
+        query.fetch_all(connection).await
+    }
+
+    /// As text or as bytes, whichever way it came.
+    fn bytes(row: &PgRow, column: usize) -> Option<Vec<u8>> {
+        let value = row.try_get_raw(column).ok()?;
+        Some(value.as_bytes().ok()?.to_vec())
+    }
+
+    fn integer(row: &PgRow, column: usize) -> Option<i64> {
+        row.try_get_unchecked(column).ok().flatten()
+    }
 }
 
 /// A time that is written, in the columns' type.
@@ -134,5 +169,80 @@ fn kind(declared: &str) -> Kind {
         "timestamp with time zone" => Kind::Time,
         "timestamp without time zone" => Kind::ZonelessTime,
         _ => Kind::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sqlx::Connection;
+    use testkit::PostgresDatabase;
+
+    use super::{outbox::BY_INDEX, *};
+    use crate::{database::Failure, statement::Value};
+
+    async fn run(connection: &mut PgConnection, sql: &str) {
+        sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await.unwrap();
+    }
+
+    /// How PostgreSQL goes about a statement.
+    async fn plan(connection: &mut PgConnection, statement: Statement) -> String {
+        let sql = text::with_values(&statement);
+        let explain = match sql.strip_prefix(BY_INDEX) {
+            Some(sql) => format!("{BY_INDEX}EXPLAIN {sql}"),
+            None => format!("EXPLAIN {sql}"),
+        };
+        let rows = connection.fetch_all(sqlx::raw_sql(AssertSqlSafe(explain))).await.unwrap();
+        rows.iter().filter_map(|row| PostgresDialect::text(row, 0)).collect::<Vec<_>>().join("\n")
+    }
+
+    #[tokio::test]
+    async fn plans_do_not_depend_on_what_is_believed_of_a_table_that_was_just_drained() {
+        let Some(database) = PostgresDatabase::create().await else { return };
+        let mut connection = PgConnection::connect(database.url()).await.unwrap();
+        let table = Table::new("o");
+        for statement in PostgresDialect::outbox_schema(&table, 10) {
+            run(&mut connection, &statement).await;
+        }
+        let fill = |published_at: &str| {
+            format!(
+                "INSERT INTO o (id, exchange_name, routing_key, body, body_encoding, \
+                 content_type, headers, created_at, published_at, attempts) \
+                 SELECT gen_random_uuid()::text, '', '', repeat('.', 256), '', '', '', now(), \
+                 {published_at}, 0 FROM generate_series(1, 20000)"
+            )
+        };
+        // Looked at while nothing waits, then filled.
+        run(&mut connection, &fill("now()")).await;
+        run(&mut connection, "VACUUM ANALYZE o").await;
+        run(&mut connection, &fill("NULL")).await;
+        let sql = PostgresDialect::outbox_sql(&table, &Layout::default(), 10);
+
+        for ordered in [
+            sql.claim.change(Value::Integer(500)).text("t").integer(1),
+            sql.purge.change(Value::Integer(500)).integer(1),
+            Statement::new(&sql.holders),
+        ] {
+            let plan = plan(&mut connection, ordered).await;
+            assert!(!plan.contains("Sort") && !plan.contains("Bitmap"), "{plan}");
+        }
+        let ids = || Value::List((0..500).map(|n| n.to_string()).collect());
+        let named = |sql| Statement::new(sql).value(ids()).text("t").integer(1);
+        let failure = Failure {
+            id: "1".to_owned(),
+            token: "t".to_owned(),
+            reason: "it's \\ gone".to_owned(),
+            wait: 1,
+        };
+        let failures = PostgresDialect::failures(vec![failure]);
+        for by_id in [
+            named(&sql.publish),
+            named(&sql.give_back),
+            named(&sql.renew),
+            failures.into_iter().fold(Statement::new(&sql.fail), Statement::value),
+        ] {
+            let plan = plan(&mut connection, by_id).await;
+            assert!(plan.contains("o_pkey") && !plan.contains("o_pending"), "{plan}");
+            assert!(!plan.contains("o_due") && !plan.contains("Seq Scan"), "{plan}");
+        }
     }
 }

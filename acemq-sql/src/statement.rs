@@ -15,18 +15,35 @@ pub enum Value {
 pub struct Statement {
     pub(crate) sql: Arc<str>,
     pub(crate) values: Vec<Value>,
-    /// Whether the connection keeps it prepared. Not where the best plan depends on the values or
-    /// on how full the table is: a plan made while it was empty would be kept.
-    pub(crate) kept: bool,
+    pub(crate) planned: Planned,
+}
+
+/// When a database plans a statement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Planned {
+    /// Once: the connection keeps it prepared. Not where the best plan depends on the values or on
+    /// how full the table is: a plan made while it was empty would be kept.
+    Once,
+    /// Each time, with its values apart. It may take two trips, which only a transaction keeps in
+    /// one session where a pooler stands between.
+    EachTime,
+    /// Each time, in one piece: its values are in the text where the database allows it.
+    InOnePiece,
 }
 
 impl Statement {
     pub(crate) fn new(sql: &Arc<str>) -> Self {
-        Self { sql: Arc::clone(sql), values: Vec::new(), kept: true }
+        Self { sql: Arc::clone(sql), values: Vec::new(), planned: Planned::Once }
     }
 
+    /// For what may be run in a transaction of the caller's only.
     pub(crate) fn planned_each_time(mut self) -> Self {
-        self.kept = false;
+        self.planned = Planned::EachTime;
+        self
+    }
+
+    pub(crate) fn in_one_piece(mut self) -> Self {
+        self.planned = Planned::InOnePiece;
         self
     }
 

@@ -60,7 +60,7 @@ impl<DB: SqlDatabase> OutboxStore for SqlOutbox<DB> {
         let (mut session, sql) = self.prepared("mark records published").await?;
         let ids = claims.iter().map(|claim| claim.id().to_owned()).collect();
         session
-            .run(Statement::new(&sql.publish).planned_each_time().list(ids))
+            .run(Statement::new(&sql.publish).in_one_piece().list(ids))
             .await
             .map_err(failed(|| self.doing("mark records published")))?;
         Ok(())
@@ -80,7 +80,7 @@ impl<DB: SqlDatabase> OutboxStore for SqlOutbox<DB> {
                 wait: micros(failure.retry_after),
             });
             let values = DialectOf::<DB>::failures(failures.collect());
-            let fail = Statement::new(&sql.fail).planned_each_time();
+            let fail = Statement::new(&sql.fail).in_one_piece();
             marked += session
                 .run(values.into_iter().fold(fail, Statement::value))
                 .await
@@ -97,7 +97,7 @@ impl<DB: SqlDatabase> OutboxStore for SqlOutbox<DB> {
         let (mut session, sql) = self.prepared("give records back").await?;
         for (token, ids) in by_token(claims) {
             session
-                .run(Statement::new(&sql.give_back).planned_each_time().list(ids).text(token))
+                .run(Statement::new(&sql.give_back).in_one_piece().list(ids).text(token))
                 .await
                 .map_err(failed(|| self.doing("give records back")))?;
         }
@@ -111,7 +111,7 @@ impl<DB: SqlDatabase> OutboxStore for SqlOutbox<DB> {
         let (mut session, sql) = self.prepared("renew claims").await?;
         let mut renewed = 0;
         for (token, ids) in by_token(claims) {
-            let renew = Statement::new(&sql.renew).planned_each_time().list(ids).text(token);
+            let renew = Statement::new(&sql.renew).in_one_piece().list(ids).text(token);
             renewed += session
                 .run(renew.integer(micros(lease)))
                 .await
@@ -137,7 +137,7 @@ impl<DB: SqlDatabase> OutboxStore for SqlOutbox<DB> {
     async fn stuck(&self, limit: usize) -> Result<Vec<StuckRecord>> {
         let (mut session, sql) = self.prepared("list the stuck records").await?;
         let stuck = Statement::new(&sql.stuck)
-            .planned_each_time()
+            .in_one_piece()
             .integer(i64::try_from(limit).unwrap_or(i64::MAX));
         let rows =
             session.fetch(stuck).await.map_err(failed(|| self.doing("list the stuck records")))?;
@@ -178,7 +178,7 @@ impl<DB: SqlDatabase> OutboxStore for SqlOutbox<DB> {
     async fn other_relays(&self) -> Result<Vec<String>> {
         let (mut session, sql) = self.prepared("look for other relays").await?;
         let rows = session
-            .fetch(Statement::new(&sql.holders).planned_each_time())
+            .fetch(Statement::new(&sql.holders).in_one_piece())
             .await
             .map_err(failed(|| self.doing("look for other relays")))?;
         let others: BTreeSet<String> = rows

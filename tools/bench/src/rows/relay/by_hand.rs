@@ -10,7 +10,7 @@ use lapin::{
     types::{AMQPValue, FieldTable},
 };
 use serde_json::Value;
-use sqlx::{AssertSqlSafe, MySql, PgPool, Pool, Postgres, Sqlite};
+use sqlx::{AssertSqlSafe, Executor as _, FromRow as _, MySql, PgPool, Pool, Postgres, Sqlite};
 
 use super::BATCH;
 use crate::raw::PERSISTENT;
@@ -167,8 +167,11 @@ pub(super) async fn in_batches(
     table: String,
     records: usize,
 ) -> Result<()> {
+    // Left alone, PostgreSQL takes a bitmap of all that was ever published after a while.
+    let by_index = "SET LOCAL enable_bitmapscan = off; SET LOCAL enable_seqscan = off; \
+        SET LOCAL enable_sort = off; SET LOCAL jit = off; ";
     let claim = format!(
-        "WITH due AS MATERIALIZED (SELECT id FROM {table} \
+        "{by_index}WITH due AS MATERIALIZED (SELECT id FROM {table} \
          WHERE published_at IS NULL AND attempts < 10 \
          AND (locked_until IS NULL OR locked_until <= statement_timestamp()) \
          ORDER BY published_at, created_at, id LIMIT {BATCH} FOR UPDATE SKIP LOCKED), \
@@ -177,19 +180,21 @@ pub(super) async fn in_batches(
          FROM due WHERE o.id = due.id RETURNING o.*) \
          SELECT {COLUMNS} FROM claimed ORDER BY created_at, id"
     );
-    let mark = format!(
-        "UPDATE {table} SET published_at = clock_timestamp(), locked_by = NULL, \
-         locked_until = NULL WHERE id = ANY($1)"
-    );
     let claim_batch = async || -> Result<Vec<Record>> {
-        Ok(sqlx::query_as(AssertSqlSafe(claim.as_str())).persistent(false).fetch_all(&pool).await?)
+        let rows = pool.fetch_all(sqlx::raw_sql(AssertSqlSafe(claim.as_str()))).await?;
+        Ok(rows.iter().map(Record::from_row).collect::<sqlx::Result<_>>()?)
     };
     let mark_batch = async |ids: Vec<String>| -> Result<usize> {
         if ids.is_empty() {
             return Ok(0);
         }
-        let query = sqlx::query(AssertSqlSafe(mark.as_str())).persistent(false).bind(&ids);
-        query.execute(&pool).await?;
+        // The ids are UUIDs.
+        let mark = format!(
+            "{by_index}UPDATE {table} SET published_at = clock_timestamp(), locked_by = NULL, \
+             locked_until = NULL WHERE id IN ('{}')",
+            ids.join("', '")
+        );
+        pool.execute(sqlx::raw_sql(AssertSqlSafe(mark))).await?;
         Ok(ids.len())
     };
     let publish_batch = async |batch: Vec<Record>| -> Result<Vec<String>> {
