@@ -95,8 +95,9 @@ pub use idempotency::{
     Claim, IdempotencyStore, Lease, MemoryIdempotencyStore, SharedIdempotencyStore,
 };
 pub use outbox::{
-    ClaimedRecord, FailedRecord, MemoryOutboxStore, OutboxRecord, OutboxRelay, OutboxRelayBuilder,
-    OutboxSignal, OutboxStore, RecordClaim, SharedOutboxStore, StoredRecord, StuckRecord,
+    ClaimRequest, ClaimedRecord, Discard, FailedRecord, MemoryOutboxStore, OutboxCounts,
+    OutboxRecord, OutboxRelay, OutboxRelayBuilder, OutboxSignal, OutboxStore, RecordClaim,
+    RelayLock, RelayOrder, SharedOutboxStore, StoredRecord, StuckRecord,
 };
 pub use publish::{
     BatchError, MakeRecord, PublishContext, PublishInterceptor, Publisher, Receipt, SendBatch,

@@ -1,7 +1,7 @@
 //! The outbox of one process, for tests.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, HashSet},
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime},
@@ -10,7 +10,8 @@ use std::{
 use uuid::Uuid;
 
 use super::{
-    ClaimedRecord, FailedRecord, OutboxRecord, OutboxSignal, OutboxStore, RecordClaim, StuckRecord,
+    ClaimRequest, ClaimedRecord, Discard, FailedRecord, OutboxCounts, OutboxRecord, OutboxSignal,
+    OutboxStore, RecordClaim, RelayLock, RelayOrder, StuckRecord,
 };
 use crate::{clock::Clock, error::Result};
 
@@ -48,6 +49,8 @@ pub struct MemoryOutboxStore {
     clock: Clock,
     signal: OutboxSignal,
     rows: Arc<Mutex<Rows>>,
+    /// Whose guard the one active relay has.
+    active: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Default)]
@@ -78,6 +81,7 @@ impl MemoryOutboxStore {
             clock: Clock::start(),
             signal: OutboxSignal::new(),
             rows: Arc::default(),
+            active: Arc::default(),
         }
     }
 
@@ -132,6 +136,7 @@ impl Clone for MemoryOutboxStore {
             clock: self.clock,
             signal: self.signal.clone(),
             rows: Arc::clone(&self.rows),
+            active: Arc::clone(&self.active),
         }
     }
 }
@@ -147,25 +152,39 @@ impl fmt::Debug for MemoryOutboxStore {
 
 impl OutboxStore for MemoryOutboxStore {
     async fn claim_batch(&self, size: usize, lease: Duration) -> Result<Vec<ClaimedRecord>> {
+        self.claim(ClaimRequest::new(size, lease)).await
+    }
+
+    async fn claim(&self, request: ClaimRequest) -> Result<Vec<ClaimedRecord>> {
         let now = self.clock.now();
         let token = format!("{}/{}", self.name, Uuid::new_v4().simple());
         let mut rows = self.rows();
-        let Rows { by_id, waiting, .. } = &mut *rows;
+        let mut bytes = 0;
         let mut claimed = Vec::new();
-        for (_, id) in &*waiting {
-            if claimed.len() >= size {
+        for id in rows.on_offer(request, now) {
+            let Some(row) = rows.by_id.get_mut(&id) else { continue };
+            bytes += row.record.body().len() as u64;
+            if bytes > request.bytes && !claimed.is_empty() {
                 break;
             }
-            let Some(row) = by_id.get_mut(id).filter(|row| row.is_free(now)) else { continue };
             row.locked_by = Some(token.clone());
-            row.locked_until = Some(now + lease);
+            row.locked_until = Some(now + request.lease);
             claimed.push(ClaimedRecord::new(
-                RecordClaim::new(id.as_str(), token.as_str()),
+                RecordClaim::new(id, token.as_str()),
                 row.attempts,
                 Ok(row.record.clone()),
             ));
         }
         Ok(claimed)
+    }
+
+    async fn lead(&self, wait: Duration) -> Result<Option<RelayLock>> {
+        let active = Arc::clone(&self.active).lock_owned();
+        let Ok(guard) = tokio::time::timeout(wait, active).await else { return Ok(None) };
+        Ok(Some(RelayLock::new(async move {
+            let _guard = guard;
+            std::future::pending().await
+        })))
     }
 
     async fn mark_published(&self, claims: &[RecordClaim]) -> Result<()> {
@@ -226,6 +245,20 @@ impl OutboxStore for MemoryOutboxStore {
         Ok((rows.waiting.len() + rows.exhausted.len()) as u64)
     }
 
+    async fn counts(&self) -> Result<OutboxCounts> {
+        let now = self.clock.now();
+        let rows = self.rows();
+        let claimed = rows.waiting.iter().filter_map(|(_, id)| rows.by_id.get(id));
+        let claimed = claimed.filter(|row| row.is_claimed(now)).count() as u64;
+        let oldest = [rows.waiting.first(), rows.exhausted.first()].into_iter().flatten().min();
+        Ok(OutboxCounts {
+            waiting: rows.waiting.len() as u64 - claimed,
+            claimed,
+            exhausted: rows.exhausted.len() as u64,
+            oldest: oldest.map(|(made, _)| now.duration_since(*made).unwrap_or_default()),
+        })
+    }
+
     async fn stuck(&self, limit: usize) -> Result<Vec<StuckRecord>> {
         let rows = self.rows();
         let stuck = rows.exhausted.iter().filter_map(|(_, id)| rows.by_id.get(id)).map(|row| {
@@ -241,6 +274,36 @@ impl OutboxStore for MemoryOutboxStore {
             stuck
         });
         Ok(stuck.take(limit).collect())
+    }
+
+    async fn retry(&self, id: &str) -> Result<bool> {
+        let retried = self.rows().retry(id);
+        self.signal.wake();
+        Ok(retried)
+    }
+
+    async fn retry_all(&self) -> Result<u64> {
+        let retried = {
+            let mut rows = self.rows();
+            let ids: Vec<String> = rows.exhausted.iter().map(|(_, id)| id.clone()).collect();
+            ids.iter().filter(|id| rows.retry(id)).count() as u64
+        };
+        self.signal.wake();
+        Ok(retried)
+    }
+
+    async fn discard(&self, id: &str) -> Result<Discard> {
+        let now = self.clock.now();
+        let mut rows = self.rows();
+        let place = match rows.by_id.get(id).filter(|row| row.published_at.is_none()) {
+            None => return Ok(Discard::NotFound),
+            Some(row) if row.is_claimed(now) => return Ok(Discard::Claimed),
+            Some(row) => row.place(),
+        };
+        rows.waiting.remove(&place);
+        rows.exhausted.remove(&place);
+        rows.by_id.remove(id);
+        Ok(Discard::Removed)
     }
 
     async fn purge_published(&self, older_than: Duration) -> Result<u64> {
@@ -275,6 +338,54 @@ impl OutboxStore for MemoryOutboxStore {
 }
 
 impl Rows {
+    /// The records that may be handed out now, oldest first.
+    fn on_offer(&self, request: ClaimRequest, now: SystemTime) -> Vec<String> {
+        if request.order == RelayOrder::Relaxed {
+            let free = self
+                .waiting
+                .iter()
+                .filter(|(_, id)| self.by_id.get(id).is_some_and(|row| row.is_free(now)));
+            return free.map(|(_, id)| id.clone()).take(request.records).collect();
+        }
+        let mut held_up = HashSet::new();
+        let mut offered = Vec::new();
+        for place in self.waiting.union(&self.exhausted) {
+            if offered.len() == request.records {
+                break;
+            }
+            let Some(row) = self.by_id.get(&place.1) else { continue };
+            let record = &row.record;
+            let key = match request.order {
+                RelayOrder::Strict => ("", ""),
+                RelayOrder::PerKey | RelayOrder::Relaxed => {
+                    (record.exchange(), record.routing_key())
+                }
+            };
+            if held_up.contains(&key) {
+                continue;
+            }
+            if row.is_free(now) && !self.exhausted.contains(place) {
+                offered.push(place.1.clone());
+            } else {
+                held_up.insert(key);
+            }
+        }
+        offered
+    }
+
+    /// Gives an exhausted record new attempts.
+    fn retry(&mut self, id: &str) -> bool {
+        let Some(row) = self.by_id.get_mut(id) else { return false };
+        let place = row.place();
+        if !self.exhausted.remove(&place) {
+            return false;
+        }
+        row.attempts = 0;
+        row.unlock();
+        self.waiting.insert(place);
+        true
+    }
+
     /// The row of a claim that still holds it.
     fn held(&mut self, claim: &RecordClaim) -> Option<&mut Row> {
         self.by_id.get_mut(claim.id()).filter(|row| {
@@ -286,6 +397,10 @@ impl Rows {
 impl Row {
     fn is_free(&self, now: SystemTime) -> bool {
         self.locked_until.is_none_or(|until| until <= now)
+    }
+
+    fn is_claimed(&self, now: SystemTime) -> bool {
+        self.locked_by.is_some() && !self.is_free(now)
     }
 
     fn unlock(&mut self) {
