@@ -23,6 +23,7 @@ mod body;
 mod database;
 mod idempotency;
 mod insert;
+mod lead;
 #[cfg(feature = "mysql")]
 mod mariadb;
 mod name;

@@ -6,15 +6,27 @@
 mod idempotency;
 mod outbox;
 
-use std::time::SystemTime;
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
-use sqlx::{PgConnection, Postgres, Row, postgres::PgRow};
+use acemq::RelayLock;
+use sqlx::{PgConnection, PgPool, Postgres, Row, postgres::PgRow};
+use tokio::sync::Mutex;
 
 use crate::{
-    database::{Dialect, IdempotencySql, OutboxSql, SqlDatabase, read_rows, run_statements},
+    database::{
+        Dialect, IdempotencySql, OutboxOptions, OutboxSql, SqlDatabase, read_rows, run_statements,
+    },
+    lead,
+    statement::Statement,
     table::{Column, Kind, Layout, Look, Table, Times},
     time,
 };
+
+/// The space of our advisory locks' keys: `acem` in its upper half.
+const RELAYS: i64 = 0x6163_656d << 32;
 
 impl SqlDatabase for Postgres {
     type Dialect = PostgresDialect;
@@ -26,12 +38,12 @@ pub struct PostgresDialect;
 impl Dialect<Postgres> for PostgresDialect {
     const WRITES_BEFORE_READING: bool = false;
 
-    fn outbox_sql(table: &Table, layout: &Layout, max_attempts: u32) -> OutboxSql {
-        outbox::statements(table, layout, max_attempts)
+    fn outbox_sql(table: &Table, layout: &Layout, options: &OutboxOptions) -> OutboxSql {
+        outbox::statements(table, layout, options)
     }
 
-    fn outbox_schema(table: &Table, max_attempts: u32) -> Vec<String> {
-        outbox::schema(table, max_attempts)
+    fn outbox_schema(table: &Table, options: &OutboxOptions) -> Vec<String> {
+        outbox::schema(table, options)
     }
 
     fn idempotency_sql(table: &Table, layout: &Layout) -> IdempotencySql {
@@ -88,6 +100,22 @@ impl Dialect<Postgres> for PostgresDialect {
             }
             Err(error) => Err(error),
         }
+    }
+
+    async fn lead(
+        pool: &PgPool,
+        table: &Table,
+        _: &Arc<Mutex<()>>,
+        wait: Duration,
+    ) -> sqlx::Result<Option<RelayLock>> {
+        // The table's number is the key, whatever the search path calls it.
+        let take = Statement::new(
+            &"SELECT pg_try_advisory_lock($2 \
+              + COALESCE(to_regclass($1)::oid::bigint, hashtext($1)::bigint))::integer::bigint"
+                .into(),
+        );
+        let take = take.text(table.quoted('"')).integer(RELAYS);
+        lead::by_session::<Postgres>(pool, take.planned_each_time(), wait).await
     }
 
     fn time(time: SystemTime) -> String {

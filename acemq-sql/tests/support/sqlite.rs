@@ -61,6 +61,11 @@ impl Database {
         pool(1, self.options.clone()).await
     }
 
+    /// Ends every session but one, where there are any.
+    pub(crate) async fn end_other_sessions(&self) -> bool {
+        false
+    }
+
     /// Another process's pool.
     pub(crate) async fn another_pool(&self) -> Pool {
         pool(4, self.options.clone()).await

@@ -3,7 +3,10 @@
 mod adding;
 mod bodies;
 mod claiming;
+mod leading;
+mod looking_after;
 mod marking;
+mod order;
 mod purging;
 mod rows;
 mod tables;

@@ -252,7 +252,8 @@ impl Core {
             let batch = self.claim().await?;
             let sent = self.send(batch, lock.as_ref()).await?;
             published += sent.published;
-            if sent.published == 0 {
+            // Nothing was there, or nothing could be done about it.
+            if sent.published + sent.failed == 0 {
                 break;
             }
         }

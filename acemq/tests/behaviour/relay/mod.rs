@@ -2,5 +2,6 @@
 
 mod faults;
 mod marking;
+mod ordering;
 mod relaying;
 mod wire;
