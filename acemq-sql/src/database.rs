@@ -10,7 +10,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use acemq::{Error, ErrorKind, RelayLock};
+use acemq::{Error, ErrorKind, OutboxSignal, RelayLock};
 use serde_json::json;
 use sqlx::Pool;
 use tokio::sync::Mutex;
@@ -72,6 +72,15 @@ pub trait Dialect<DB: sqlx::Database> {
         alone: &Arc<Mutex<()>>,
         wait: Duration,
     ) -> impl Future<Output = sqlx::Result<Option<RelayLock>>> + Send;
+
+    /// Wakes the relay when another process has added something, for as long as it is polled.
+    fn listen(
+        _pool: &Pool<DB>,
+        _table: &Table,
+        _signal: &OutboxSignal,
+    ) -> impl Future<Output = ()> + Send {
+        async {}
+    }
 
     /// A time as a value of the statements.
     fn time(time: SystemTime) -> String;
@@ -172,8 +181,8 @@ pub struct OutboxOptions {
     pub(crate) max_attempts: u32,
     /// Whether the table is made with an index by exchange and routing key.
     pub(crate) indexed_by_key: bool,
-    /// Where an insert says that there is something new.
-    pub(crate) channel: Option<String>,
+    /// Whether an insert tells the relays of other processes.
+    pub(crate) notify: bool,
 }
 
 /// The outbox's statements. Spans are microseconds; a target is how many rows, or their ids.

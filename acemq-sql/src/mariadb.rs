@@ -253,7 +253,7 @@ mod tests {
         let Some(database) = MariaDbDatabase::create().await else { return };
         let mut connection = MySqlConnection::connect(database.url()).await.unwrap();
         let table = Table::new("o");
-        let options = OutboxOptions { max_attempts: 10, indexed_by_key: true, channel: None };
+        let options = OutboxOptions { max_attempts: 10, indexed_by_key: true, notify: false };
         let ours = MariaDbDialect::outbox_schema(&table, &options).swap_remove(0);
         // As Rails makes it: without the column of what is due, and so without its index.
         let due = ours.find("due_10").unwrap()..ours.find("INDEX `o_pending`").unwrap();

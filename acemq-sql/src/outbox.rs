@@ -89,7 +89,7 @@ impl<DB: SqlDatabase> SqlOutbox<DB> {
             options: OutboxOptions {
                 max_attempts: DEFAULT_MAX_ATTEMPTS,
                 indexed_by_key: false,
-                channel: None,
+                notify: false,
             },
             name: HolderName::new(),
             signal: OutboxSignal::new(),
@@ -124,10 +124,8 @@ impl<DB: SqlDatabase> SqlOutbox<DB> {
     /// one; 10 unless set. The table's second index leaves out exhausted records up to this
     /// number, so set it before the table is made.
     #[must_use]
-    pub fn max_attempts(mut self, max_attempts: u32) -> Self {
-        self.options.max_attempts = max_attempts.max(1);
-        self.sql = Arc::default();
-        self
+    pub fn max_attempts(self, max_attempts: u32) -> Self {
+        self.with(|options| options.max_attempts = max_attempts.max(1))
     }
 
     /// Makes the table with a third index, by exchange and routing key, which a relay in the order
@@ -135,8 +133,13 @@ impl<DB: SqlDatabase> SqlOutbox<DB> {
     /// records wait, also behind one that holds them up; without it every claim reads all that
     /// wait. It costs each insert and each mark a little, and is left out unless asked for.
     #[must_use]
-    pub fn indexed_by_key(mut self) -> Self {
-        self.options.indexed_by_key = true;
+    pub fn indexed_by_key(self) -> Self {
+        self.with(|options| options.indexed_by_key = true)
+    }
+
+    pub(crate) fn with(mut self, choose: impl FnOnce(&mut OutboxOptions)) -> Self {
+        choose(&mut self.options);
+        self.sql = Arc::default();
         self
     }
 

@@ -4,6 +4,7 @@
 //! `statement_timestamp()` compares them: it moves as well, and unlike the other may use an index.
 
 mod idempotency;
+mod notify;
 mod outbox;
 
 use std::{
@@ -11,7 +12,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use acemq::RelayLock;
+use acemq::{OutboxSignal, RelayLock};
 use sqlx::{PgConnection, PgPool, Postgres, Row, postgres::PgRow};
 use tokio::sync::Mutex;
 
@@ -116,6 +117,10 @@ impl Dialect<Postgres> for PostgresDialect {
         );
         let take = take.text(table.quoted('"')).integer(RELAYS);
         lead::by_session::<Postgres>(pool, take.planned_each_time(), wait).await
+    }
+
+    async fn listen(pool: &PgPool, table: &Table, signal: &OutboxSignal) {
+        notify::listen(pool, table, signal).await;
     }
 
     fn time(time: SystemTime) -> String {

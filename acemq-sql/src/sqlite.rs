@@ -159,7 +159,7 @@ mod tests {
     async fn claims_read_the_index_of_due_records_and_marks_go_by_id() {
         let mut connection = SqliteConnection::connect("sqlite::memory:").await.unwrap();
         let table = Table::new("o");
-        let options = OutboxOptions { max_attempts: 10, indexed_by_key: true, channel: None };
+        let options = OutboxOptions { max_attempts: 10, indexed_by_key: true, notify: false };
         for statement in SqliteDialect::outbox_schema(&table, &options) {
             SqliteDialect::run(&mut connection, Statement::new(&statement.into())).await.unwrap();
         }

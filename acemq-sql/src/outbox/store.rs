@@ -50,6 +50,12 @@ impl<DB: SqlDatabase> OutboxStore for SqlOutbox<DB> {
             .map_err(failed(|| self.doing("take the lock of the active relay")))
     }
 
+    async fn listen(&self) {
+        if self.options.notify {
+            DialectOf::<DB>::listen(&self.pool, &self.table, &self.signal).await;
+        }
+    }
+
     async fn mark_published(&self, claims: &[RecordClaim]) -> Result<()> {
         if claims.is_empty() {
             return Ok(());

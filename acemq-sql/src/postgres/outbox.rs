@@ -1,6 +1,6 @@
 //! The outbox in PostgreSQL's SQL.
 
-use super::{compared, read, written};
+use super::{compared, notify::channel, read, written};
 use crate::{
     database::{Batch, Claim, OutboxOptions, OutboxSql},
     insert::Insert,
@@ -19,9 +19,10 @@ pub(super) fn statements(table: &Table, layout: &Layout, options: &OutboxOptions
     );
     let created_at = read("created_at");
     // In one statement with the insert, so that it costs no way to the server and back.
-    let (with, notify) = match &options.channel {
-        Some(channel) => ("WITH added AS (", format!(") SELECT pg_notify('{channel}', '')")),
-        None => ("", String::new()),
+    let (with, notify) = if options.notify {
+        ("WITH added AS (", format!(") SELECT pg_notify('{}', '')", channel(table)))
+    } else {
+        ("", String::new())
     };
     let is_claimed = format!("(locked_by IS NOT NULL AND locked_until > {seen})");
     let claimed = format!("locked_by = $2, locked_until = {now} + $3 * INTERVAL '1 microsecond'");
