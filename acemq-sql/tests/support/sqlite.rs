@@ -53,6 +53,11 @@ impl Database {
         Some(Self { pool, options, folder })
     }
 
+    /// A file beside the database.
+    pub(crate) fn file(&self, name: &str) -> std::path::PathBuf {
+        self.folder.path().join(name)
+    }
+
     pub(crate) fn takes_two_writers(&self) -> bool {
         false
     }

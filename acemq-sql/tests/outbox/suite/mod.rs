@@ -8,6 +8,7 @@ mod looking_after;
 mod marking;
 mod order;
 mod purging;
+mod relaying;
 mod rows;
 mod tables;
 mod trouble;
