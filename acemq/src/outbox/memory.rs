@@ -1,17 +1,20 @@
 //! The outbox of one process, for tests.
 
+mod rows;
+
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::BTreeSet,
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 use uuid::Uuid;
 
+use self::rows::{Row, Rows};
 use super::{
     ClaimRequest, ClaimedRecord, Discard, FailedRecord, OutboxCounts, OutboxRecord, OutboxSignal,
-    OutboxStore, RecordClaim, RelayLock, RelayOrder, StuckRecord,
+    OutboxStore, RecordClaim, RelayLock, StuckRecord,
 };
 use crate::{clock::Clock, error::Result};
 
@@ -51,24 +54,6 @@ pub struct MemoryOutboxStore {
     rows: Arc<Mutex<Rows>>,
     /// Whose guard the one active relay has.
     active: Arc<tokio::sync::Mutex<()>>,
-}
-
-#[derive(Default)]
-struct Rows {
-    by_id: HashMap<String, Row>,
-    /// What is neither published nor exhausted, in the order it goes out.
-    waiting: BTreeSet<(SystemTime, String)>,
-    /// What has used up its attempts.
-    exhausted: BTreeSet<(SystemTime, String)>,
-}
-
-struct Row {
-    record: OutboxRecord,
-    attempts: u32,
-    last_error: Option<String>,
-    published_at: Option<SystemTime>,
-    locked_by: Option<String>,
-    locked_until: Option<SystemTime>,
 }
 
 impl MemoryOutboxStore {
@@ -334,82 +319,6 @@ impl OutboxStore for MemoryOutboxStore {
 
     fn signal(&self) -> Option<OutboxSignal> {
         Some(self.signal.clone())
-    }
-}
-
-impl Rows {
-    /// The records that may be handed out now, oldest first.
-    fn on_offer(&self, request: ClaimRequest, now: SystemTime) -> Vec<String> {
-        if request.order == RelayOrder::Relaxed {
-            let free = self
-                .waiting
-                .iter()
-                .filter(|(_, id)| self.by_id.get(id).is_some_and(|row| row.is_free(now)));
-            return free.map(|(_, id)| id.clone()).take(request.records).collect();
-        }
-        let mut held_up = HashSet::new();
-        let mut offered = Vec::new();
-        for place in self.waiting.union(&self.exhausted) {
-            if offered.len() == request.records {
-                break;
-            }
-            let Some(row) = self.by_id.get(&place.1) else { continue };
-            let record = &row.record;
-            let key = match request.order {
-                RelayOrder::Strict => ("", ""),
-                RelayOrder::PerKey | RelayOrder::Relaxed => {
-                    (record.exchange(), record.routing_key())
-                }
-            };
-            if held_up.contains(&key) {
-                continue;
-            }
-            if row.is_free(now) && !self.exhausted.contains(place) {
-                offered.push(place.1.clone());
-            } else {
-                held_up.insert(key);
-            }
-        }
-        offered
-    }
-
-    /// Gives an exhausted record new attempts.
-    fn retry(&mut self, id: &str) -> bool {
-        let Some(row) = self.by_id.get_mut(id) else { return false };
-        let place = row.place();
-        if !self.exhausted.remove(&place) {
-            return false;
-        }
-        row.attempts = 0;
-        row.unlock();
-        self.waiting.insert(place);
-        true
-    }
-
-    /// The row of a claim that still holds it.
-    fn held(&mut self, claim: &RecordClaim) -> Option<&mut Row> {
-        self.by_id.get_mut(claim.id()).filter(|row| {
-            row.published_at.is_none() && row.locked_by.as_deref() == Some(claim.token())
-        })
-    }
-}
-
-impl Row {
-    fn is_free(&self, now: SystemTime) -> bool {
-        self.locked_until.is_none_or(|until| until <= now)
-    }
-
-    fn is_claimed(&self, now: SystemTime) -> bool {
-        self.locked_by.is_some() && !self.is_free(now)
-    }
-
-    fn unlock(&mut self) {
-        self.locked_by = None;
-        self.locked_until = None;
-    }
-
-    fn place(&self) -> (SystemTime, String) {
-        (self.record.created_at(), self.record.id().to_owned())
     }
 }
 

@@ -483,6 +483,24 @@ async fn a_relay_never_holds_more_than_two_batches() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_relay_takes_no_more_bytes_at_once_than_it_may() {
+    let broker = MemoryBroker::new();
+    let mq = connected(&broker).await;
+    let outbox = MemoryOutboxStore::new();
+    for size in [400, 400, 400, 5_000, 100] {
+        let body = vec![b'x'; size];
+        let envelope = Envelope::new("order.placed");
+        let record = OutboxRecord::new("", "orders", "text/plain", body, &envelope);
+        outbox.add(&record.unwrap());
+    }
+    let relay = OutboxRelay::builder(&mq, outbox.clone()).batch_bytes(1_000).build();
+    for sent in [2, 1, 1, 1, 0] {
+        assert_eq!(relay.drain_once().await.unwrap(), sent);
+    }
+    assert_eq!(in_queue(&broker), 5);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_broker_that_comes_back_is_noticed_at_once_not_after_the_pause() {
     let broker = MemoryBroker::new();
     let mq = connected(&broker).await;
