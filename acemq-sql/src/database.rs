@@ -151,7 +151,7 @@ impl Batch {
 
     /// For a database where a change that chooses would wait for others: the ids of at most so
     /// many rows, and the change that has them as its first value.
-    #[cfg(any(feature = "mysql", feature = "sqlite"))]
+    #[cfg(feature = "mysql")]
     pub(crate) fn picked(pick: String, change: String) -> Self {
         Self { pick: Some(pick.into()), change: change.into() }
     }

@@ -11,11 +11,10 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
     database::{Dialect, DialectOf, SqlDatabase},
+    outbox::ASK,
     statement::Statement,
 };
 
-/// How often a relay that stands by asks whether the lock is free.
-pub(crate) const ASK: Duration = Duration::from_millis(250);
 /// How often the connection that holds the lock is looked at, and how long it may take to answer.
 const LOOK: Duration = Duration::from_secs(1);
 const ANSWER: Duration = Duration::from_secs(5);

@@ -7,6 +7,7 @@ use std::{
     collections::BTreeSet,
     fmt,
     sync::{Arc, OnceLock},
+    time::Duration,
 };
 
 use acemq::{Error, ErrorKind, OutboxRecord, OutboxSignal, Result};
@@ -25,6 +26,9 @@ use crate::{
 
 const DEFAULT_TABLE: &str = "acemq_outbox";
 const DEFAULT_MAX_ATTEMPTS: u32 = 10;
+
+/// How often a relay that stands by asks whether the lock of the active one is free.
+pub(crate) const ASK: Duration = Duration::from_millis(250);
 
 /// An outbox in a table of the application's database.
 ///

@@ -22,6 +22,7 @@ use crate::{
 };
 
 /// How often a claim is tried while others take the very rows that it has picked.
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
 const TRIES: usize = 10;
 /// How many rows are looked at together, at least, where those of each key stand together.
 const LOOKED_AT: usize = 250;

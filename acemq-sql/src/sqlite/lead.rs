@@ -14,7 +14,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use crate::{lead::ASK, table::Table};
+use crate::{outbox::ASK, table::Table};
 
 pub(super) async fn lead(
     pool: &SqlitePool,

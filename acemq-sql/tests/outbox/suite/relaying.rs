@@ -88,7 +88,7 @@ async fn a_mark_that_waits_in_vain_for_a_lock_is_tried_again_and_nothing_goes_ou
     let broker = MemoryBroker::new();
     let mq = connected(&broker).await;
     let record = to("one", "o-1");
-    add(&database, &outbox, &[record.clone()]).await;
+    add(&database, &outbox, std::slice::from_ref(&record)).await;
     // Written, and confirmed when the pause is over.
     broker.block("low on memory");
     let impatient = Outbox::new(database.impatient_pool().await);
