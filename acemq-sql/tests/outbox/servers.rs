@@ -141,3 +141,34 @@ async fn a_broker_that_restarts_in_the_middle_of_a_batch_costs_no_attempt_and_no
         mq.close().await.unwrap();
     }
 }
+
+// promise: BX-6
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn listening_comes_back_after_the_database_was_away() {
+    let Some(mut server) = OwnPostgres::start().await else { return };
+    let pool = pool(&server.url()).await;
+    let broker = MemoryBroker::new();
+    let mq = acemq::connect(broker.url()).await.unwrap();
+    mq.declare_queue(&Queue::new("orders")).await.unwrap();
+    let outbox = PostgresOutbox::new(pool.clone()).notify(true);
+    outbox.create_table_if_absent().await.unwrap();
+    // So seldom that only a notification can be the reason.
+    let never = Duration::from_secs(3_600);
+    let relay = OutboxRelay::builder(&mq, outbox).poll(never).start();
+    let writer = PostgresOutbox::new(pool.clone()).notify(true);
+    for published in 1..=2 {
+        let envelope = Envelope::new("placed");
+        let record = OutboxRecord::new("", "orders", "text/plain", "o", &envelope).unwrap();
+        let mut transaction = pool.begin().await.unwrap();
+        writer.add(&mut transaction, &record).await.unwrap();
+        transaction.commit().await.unwrap();
+        eventually("it is out", SOON, async || relay.published() == published).await;
+        if published == 1 {
+            server.stop().await;
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            server.restart().await;
+        }
+    }
+    relay.close().await.unwrap();
+    mq.close().await.unwrap();
+}
