@@ -16,7 +16,8 @@ const MAX_CHANNEL: usize = 63;
 /// The pauses before listening again, doubling between these.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// After such a silence the connection is asked whether it is alive, and answers within this.
+/// After such a silence the connection is asked whether it is alive. It answers, and a new one is
+/// made, within the other.
 const SILENCE: Duration = Duration::from_secs(30);
 const ANSWER: Duration = Duration::from_secs(5);
 
@@ -87,6 +88,7 @@ async fn hear(
     // Beside the caller's pool, which may have one connection only.
     let own = PgPoolOptions::new()
         .max_connections(1)
+        .acquire_timeout(ANSWER)
         .connect_lazy_with(pool.connect_options().as_ref().clone());
     let mut listener = PgListener::connect_with(&own).await?;
     listener.listen(channel).await?;
