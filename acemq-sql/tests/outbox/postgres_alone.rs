@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use acemq::{Client, Exchange, OutboxRelay, OutboxStore, Queue, Topology};
+use acemq::{Client, Exchange, OutboxRelay, OutboxStore, Queue, RelayOrder, Topology};
 use testkit::eventually;
 
 use super::database::{Database, Outbox, nowhere};
@@ -119,4 +119,24 @@ async fn a_listening_relay_whose_database_is_away_closes_at_once() {
     drop(relay);
     mq.close().await.unwrap();
     assert!(closing.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn a_runtime_that_ends_under_a_listening_relay_ends_quietly() {
+    for mut runtime in
+        [tokio::runtime::Builder::new_current_thread(), tokio::runtime::Builder::new_multi_thread()]
+    {
+        let runtime = runtime.enable_all().build().unwrap();
+        let relay = runtime.block_on(async {
+            let database = Database::create().await?;
+            let outbox = database.outbox().await.notify(true);
+            let mq = broker().await;
+            let relay = OutboxRelay::builder(&mq, outbox).order(RelayOrder::Strict).start();
+            add(&database, &writer(&database).await, "first").await;
+            eventually("it listens", SOON, async || relay.published() == 1).await;
+            Some(relay)
+        });
+        drop(runtime);
+        drop(relay);
+    }
 }
