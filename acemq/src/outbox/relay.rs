@@ -7,6 +7,7 @@ mod fate;
 mod hold;
 mod notes;
 mod pass;
+mod send;
 mod task;
 mod troubles;
 mod turns;

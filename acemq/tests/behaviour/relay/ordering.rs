@@ -192,6 +192,24 @@ async fn a_relay_stands_by_until_the_active_one_ends() {
     assert_eq!(drained.drain_once().await.unwrap(), 0);
 }
 
+// promise: OB-27
+#[tokio::test(start_paused = true)]
+async fn a_relay_that_stands_by_leaves_the_wake_ups_to_the_active_one() {
+    let broker = MemoryBroker::new();
+    let mq = connected(&broker).await;
+    let outbox = MemoryOutboxStore::new();
+    let never = Duration::from_secs(3_600);
+    let relay = || OutboxRelay::builder(&mq, outbox.clone()).order(PerKey).poll(never).start();
+    let (first, second) = (relay(), relay());
+    for number in 0..20 {
+        sleep(Duration::from_secs(7)).await;
+        outbox.add(&numbered(&mq, "orders", number).await);
+        sleep(Duration::from_millis(10)).await;
+        assert_eq!(in_queue(&broker), number + 1);
+    }
+    drop((first, second));
+}
+
 /// What the active relay held when it died stays its own until the lease has run out: it may be on
 /// its way.
 // promise: OB-5
