@@ -3,10 +3,17 @@
 //! The stores are written once, over [`Dialect`]: it hands out SQL, binds values, runs statements
 //! and reads rows. Each database has one file with its SQL.
 
-use std::{borrow::Cow, future::Future, sync::Arc, time::SystemTime};
+use std::{
+    borrow::Cow,
+    future::Future,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
-use acemq::{Error, ErrorKind};
+use acemq::{Error, ErrorKind, OutboxSignal, RelayLock};
 use serde_json::json;
+use sqlx::Pool;
+use tokio::sync::Mutex;
 
 use crate::{
     insert::Insert,
@@ -41,8 +48,8 @@ pub trait Dialect<DB: sqlx::Database> {
     /// connection, which then must not go back to the caller's pool.
     const SETS_THE_SESSION: bool = false;
 
-    fn outbox_sql(table: &Table, layout: &Layout, max_attempts: u32) -> OutboxSql;
-    fn outbox_schema(table: &Table, max_attempts: u32) -> Vec<String>;
+    fn outbox_sql(table: &Table, layout: &Layout, options: &OutboxOptions) -> OutboxSql;
+    fn outbox_schema(table: &Table, options: &OutboxOptions) -> Vec<String>;
     fn idempotency_sql(table: &Table, layout: &Layout) -> IdempotencySql;
     fn idempotency_schema(table: &Table) -> Vec<String>;
 
@@ -56,6 +63,24 @@ pub trait Dialect<DB: sqlx::Database> {
     fn in_transaction(
         connection: &mut DB::Connection,
     ) -> impl Future<Output = sqlx::Result<bool>> + Send;
+
+    /// The lock of the one active relay of a table, or nothing when another has it for so long.
+    /// `alone` is for a database that only this process can see.
+    fn lead(
+        pool: &Pool<DB>,
+        table: &Table,
+        alone: &Arc<Mutex<()>>,
+        wait: Duration,
+    ) -> impl Future<Output = sqlx::Result<Option<RelayLock>>> + Send;
+
+    /// Wakes the relay when another process has added something, for as long as it is polled.
+    fn listen(
+        _pool: &Pool<DB>,
+        _table: &Table,
+        _signal: &OutboxSignal,
+    ) -> impl Future<Output = ()> + Send {
+        async {}
+    }
 
     /// A time as a value of the statements.
     fn time(time: SystemTime) -> String;
@@ -126,7 +151,7 @@ impl Batch {
 
     /// For a database where a change that chooses would wait for others: the ids of at most so
     /// many rows, and the change that has them as its first value.
-    #[cfg(any(feature = "mysql", feature = "sqlite"))]
+    #[cfg(feature = "mysql")]
     pub(crate) fn picked(pick: String, change: String) -> Self {
         Self { pick: Some(pick.into()), change: change.into() }
     }
@@ -141,12 +166,41 @@ impl Batch {
     }
 }
 
+/// How records are claimed in no kept order.
+#[derive(Debug)]
+pub(crate) enum Claim {
+    #[cfg(feature = "postgres")]
+    AtOnce(Arc<str>),
+    #[cfg(any(feature = "mysql", feature = "sqlite"))]
+    Picked(Arc<str>),
+}
+
+/// What an application has chosen about its outbox, as far as the SQL goes.
+#[derive(Clone, Debug)]
+pub struct OutboxOptions {
+    pub(crate) max_attempts: u32,
+    /// Whether the table is made with an index by exchange and routing key.
+    pub(crate) indexed_by_key: bool,
+    /// Whether an insert tells the relays of other processes.
+    pub(crate) notify: bool,
+}
+
 /// The outbox's statements. Spans are microseconds; a target is how many rows, or their ids.
 #[derive(Debug)]
 pub struct OutboxSql {
     pub(crate) insert: Insert,
-    /// Target; for the change also token, lease. Returns the rows, in no order.
-    pub(crate) claim: Batch,
+    /// Claims records in no kept order. In one statement: most rows, token, lease, most bytes. Or
+    /// the ids and sizes of at most so many rows, for [`take`](Self::take).
+    pub(crate) claim: Claim,
+    /// Ids, token, lease. Returns the rows that could be had, in no order.
+    pub(crate) take: Arc<str>,
+    /// Most rows. Returns id, exchange, routing key, whether it is free and its size of all that
+    /// is unpublished, oldest first.
+    pub(crate) by_age: Arc<str>,
+    /// Most rows. Returns the same, those of each key together, oldest first.
+    pub(crate) by_key: Arc<str>,
+    /// Most rows, exchange, routing key. The same, from behind that key on.
+    pub(crate) after_key: Arc<str>,
     /// Ids.
     pub(crate) publish: Arc<str>,
     /// What [`Dialect::failures`] makes.
@@ -156,8 +210,18 @@ pub struct OutboxSql {
     /// Ids, token, lease.
     pub(crate) renew: Arc<str>,
     pub(crate) pending: Arc<str>,
+    /// Returns how many wait, are claimed and are exhausted, and the age of the oldest.
+    pub(crate) counts: Arc<str>,
     /// Most rows.
     pub(crate) stuck: Arc<str>,
+    /// Returns the ids of all exhausted rows.
+    pub(crate) exhausted: Arc<str>,
+    /// Ids.
+    pub(crate) retry: Arc<str>,
+    /// Id. Removes the row where it is not published and nobody holds it.
+    pub(crate) discard: Arc<str>,
+    /// Id. Returns a row where it is there and not published.
+    pub(crate) unpublished: Arc<str>,
     /// Target, age.
     pub(crate) purge: Batch,
     pub(crate) holders: Arc<str>,

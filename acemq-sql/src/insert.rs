@@ -23,7 +23,7 @@ const BESIDE_THE_VALUES: u64 = 4_096;
 pub(crate) struct Insert {
     head: String,
     row: Row,
-    tail: &'static str,
+    tail: String,
     times: Times,
     /// The same for one row.
     one: Arc<str>,
@@ -54,7 +54,7 @@ struct SmallColumn {
 }
 
 impl Insert {
-    pub(crate) fn new(head: String, row: Row, tail: &'static str, layout: &Layout) -> Self {
+    pub(crate) fn new(head: String, row: Row, tail: &str, layout: &Layout) -> Self {
         let small =
             [("body", BODY), ("headers", HEADERS)].into_iter().filter_map(|(name, value)| {
                 let column = layout.column(name)?;
@@ -64,7 +64,7 @@ impl Insert {
         let mut insert = Self {
             head,
             row,
-            tail,
+            tail: tail.to_owned(),
             times: layout.times,
             one: Arc::from(""),
             small: small.collect(),

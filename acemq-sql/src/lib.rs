@@ -23,6 +23,8 @@ mod body;
 mod database;
 mod idempotency;
 mod insert;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod lead;
 #[cfg(feature = "mysql")]
 mod mariadb;
 mod name;

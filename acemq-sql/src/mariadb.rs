@@ -13,13 +13,22 @@ mod idempotency;
 mod outbox;
 mod text;
 
-use std::{borrow::Cow, time::SystemTime};
+use std::{
+    borrow::Cow,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
-use sqlx::{AssertSqlSafe, Executor, MySql, MySqlConnection, mysql::MySqlRow};
+use acemq::RelayLock;
+use sqlx::{AssertSqlSafe, Executor, MySql, MySqlConnection, MySqlPool, mysql::MySqlRow};
+use tokio::sync::Mutex;
 
 use self::text::{literal, literal_size, with_question_marks, with_values};
 use crate::{
-    database::{Dialect, Failure, IdempotencySql, OutboxSql, SqlDatabase, read_rows},
+    database::{
+        Dialect, Failure, IdempotencySql, OutboxOptions, OutboxSql, SqlDatabase, read_rows,
+    },
+    lead,
     statement::{Statement, Value},
     table::{Column, Kind, Layout, Look, Table},
     time,
@@ -48,12 +57,12 @@ impl Dialect<MySql> for MariaDbDialect {
     // The isolation level, where the statement that it was for did not come to run.
     const SETS_THE_SESSION: bool = true;
 
-    fn outbox_sql(table: &Table, layout: &Layout, max_attempts: u32) -> OutboxSql {
-        outbox::statements(table, layout, max_attempts)
+    fn outbox_sql(table: &Table, layout: &Layout, options: &OutboxOptions) -> OutboxSql {
+        outbox::statements(table, layout, options)
     }
 
-    fn outbox_schema(table: &Table, max_attempts: u32) -> Vec<String> {
-        outbox::schema(table, max_attempts)
+    fn outbox_schema(table: &Table, options: &OutboxOptions) -> Vec<String> {
+        outbox::schema(table, options)
     }
 
     fn idempotency_sql(table: &Table, layout: &Layout) -> IdempotencySql {
@@ -119,6 +128,21 @@ impl Dialect<MySql> for MariaDbDialect {
         let asked = Statement::new(&"SELECT @@in_transaction".into());
         let rows = Self::fetch(connection, asked).await?;
         Ok(rows.first().and_then(|row| Self::integer(row, 0)) == Some(1))
+    }
+
+    async fn lead(
+        pool: &MySqlPool,
+        table: &Table,
+        _: &Arc<Mutex<()>>,
+        wait: Duration,
+    ) -> sqlx::Result<Option<RelayLock>> {
+        // The names of locks are the server's, and at most 64 characters long.
+        let schema = table.schema().map_or_else(|| "DATABASE()".to_owned(), literal);
+        let take = format!(
+            "SELECT GET_LOCK(CONCAT('acemq-relay-', SHA1(CONCAT({schema}, '.', {}))), 0)",
+            literal(table.name())
+        );
+        lead::by_session::<MySql>(pool, Statement::new(&take.into()), wait).await
     }
 
     fn time(time: SystemTime) -> String {
@@ -196,6 +220,7 @@ mod tests {
     use testkit::MariaDbDatabase;
 
     use super::*;
+    use crate::database::Claim;
 
     async fn run(connection: &mut MySqlConnection, sql: &str) {
         MariaDbDialect::run(connection, Statement::new(&sql.into())).await.unwrap();
@@ -217,7 +242,8 @@ mod tests {
         let Some(database) = MariaDbDatabase::create().await else { return };
         let mut connection = MySqlConnection::connect(database.url()).await.unwrap();
         let table = Table::new("o");
-        let ours = MariaDbDialect::outbox_schema(&table, 10).swap_remove(0);
+        let options = OutboxOptions { max_attempts: 10, indexed_by_key: true, notify: false };
+        let ours = MariaDbDialect::outbox_schema(&table, &options).swap_remove(0);
         // As Rails makes it: without the column of what is due, and so without its index.
         let due = ours.find("due_10").unwrap()..ours.find("INDEX `o_pending`").unwrap();
         let rails = ours.replace(", INDEX `o_due` (due_10, created_at, id)", "");
@@ -237,11 +263,20 @@ mod tests {
             run(&mut connection, "ANALYZE TABLE o").await;
             let look = MariaDbDialect::look(&mut connection, &table).await.unwrap();
             let layout = crate::table::OUTBOX.check(&table, look, &[]).unwrap();
-            let sql = MariaDbDialect::outbox_sql(&table, &layout, 10);
+            let sql = MariaDbDialect::outbox_sql(&table, &layout, &options);
 
-            let (key, extra) = plan(&mut connection, sql.claim.pick(100).unwrap()).await;
-            assert_eq!(key, index);
-            assert!(!extra.contains("filesort"), "the backlog is sorted: {extra}");
+            let Claim::Picked(pick) = &sql.claim else { panic!("MariaDB picks first") };
+            for (in_order, index) in [
+                (pick, index),
+                (&sql.by_age, "o_pending"),
+                (&sql.by_key, "o_key"),
+                (&sql.after_key, "o_key"),
+            ] {
+                let look = Statement::new(in_order).integer(100).text("a").text("b");
+                let (key, extra) = plan(&mut connection, look).await;
+                assert_eq!(key, index, "{in_order}");
+                assert!(!extra.contains("filesort"), "the backlog is sorted: {extra}");
+            }
             let ids = || Value::List((1..2_900).map(|n| n.to_string()).collect());
             let mark = |sql| Statement::new(sql).value(ids()).text("t").integer(1);
             let failures = (1..2_900).map(|n| Failure {
@@ -252,7 +287,8 @@ mod tests {
             });
             let failures = MariaDbDialect::failures(failures.collect());
             for change in [
-                sql.claim.change(ids()).text("t").integer(1),
+                mark(&sql.take),
+                mark(&sql.retry),
                 mark(&sql.publish),
                 mark(&sql.give_back),
                 mark(&sql.renew),

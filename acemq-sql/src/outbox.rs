@@ -1,18 +1,22 @@
 //! The outbox table, and the way in for the application.
 
+mod claim;
 mod store;
 
 use std::{
     collections::BTreeSet,
     fmt,
     sync::{Arc, OnceLock},
+    time::Duration,
 };
 
 use acemq::{Error, ErrorKind, OutboxRecord, OutboxSignal, Result};
 use sqlx::{Pool, Transaction};
+use tokio::sync::Mutex;
 
+use self::claim::LastKey;
 use crate::{
-    database::{Dialect, DialectOf, OutboxSql, SqlDatabase, failed},
+    database::{Dialect, DialectOf, OutboxOptions, OutboxSql, SqlDatabase, failed},
     insert::Insert,
     name::HolderName,
     session::Session,
@@ -22,6 +26,9 @@ use crate::{
 
 const DEFAULT_TABLE: &str = "acemq_outbox";
 const DEFAULT_MAX_ATTEMPTS: u32 = 10;
+
+/// How often a relay that stands by asks whether the lock of the active one is free.
+pub(crate) const ASK: Duration = Duration::from_millis(250);
 
 /// An outbox in a table of the application's database.
 ///
@@ -55,9 +62,12 @@ const DEFAULT_MAX_ATTEMPTS: u32 = 10;
 pub struct SqlOutbox<DB: SqlDatabase> {
     pool: Pool<DB>,
     table: Table,
-    max_attempts: u32,
+    options: OutboxOptions,
     name: HolderName,
     signal: OutboxSignal,
+    last_key: LastKey,
+    /// Whose guard the one active relay has, on a database that only this process can see.
+    alone: Arc<Mutex<()>>,
     /// The statements, once the table has been looked at.
     sql: Arc<OnceLock<Arc<OutboxSql>>>,
 }
@@ -80,9 +90,15 @@ impl<DB: SqlDatabase> SqlOutbox<DB> {
         Self {
             pool,
             table: Table::new(DEFAULT_TABLE),
-            max_attempts: DEFAULT_MAX_ATTEMPTS,
+            options: OutboxOptions {
+                max_attempts: DEFAULT_MAX_ATTEMPTS,
+                indexed_by_key: false,
+                notify: false,
+            },
             name: HolderName::new(),
             signal: OutboxSignal::new(),
+            last_key: LastKey::default(),
+            alone: Arc::default(),
             sql: Arc::default(),
         }
     }
@@ -112,8 +128,21 @@ impl<DB: SqlDatabase> SqlOutbox<DB> {
     /// one; 10 unless set. The table's second index leaves out exhausted records up to this
     /// number, so set it before the table is made.
     #[must_use]
-    pub fn max_attempts(mut self, max_attempts: u32) -> Self {
-        self.max_attempts = max_attempts.max(1);
+    pub fn max_attempts(self, max_attempts: u32) -> Self {
+        self.with(|options| options.max_attempts = max_attempts.max(1))
+    }
+
+    /// Makes the table with a third index, by exchange and routing key, which a relay in the order
+    /// [`PerKey`](acemq::RelayOrder::PerKey) reads: with it a claim costs the same however many
+    /// records wait, also behind one that holds them up; without it every claim reads all that
+    /// wait. It costs each insert and each mark a little, and is left out unless asked for.
+    #[must_use]
+    pub fn indexed_by_key(self) -> Self {
+        self.with(|options| options.indexed_by_key = true)
+    }
+
+    pub(crate) fn with(mut self, choose: impl FnOnce(&mut OutboxOptions)) -> Self {
+        choose(&mut self.options);
         self.sql = Arc::default();
         self
     }
@@ -227,7 +256,7 @@ impl<DB: SqlDatabase> SqlOutbox<DB> {
     /// The statements that make the table and its indexes, for a migration.
     #[must_use]
     pub fn schema_statements(&self) -> Vec<String> {
-        DialectOf::<DB>::outbox_schema(&self.table, self.max_attempts)
+        DialectOf::<DB>::outbox_schema(&self.table, &self.options)
     }
 
     /// Makes the table if it is not there, for development and tests.
@@ -253,7 +282,7 @@ impl<DB: SqlDatabase> SqlOutbox<DB> {
             Some(sql) => self.insert_with(&sql.insert, connection, records).await?,
             None if DialectOf::<DB>::WRITES_BEFORE_READING => {
                 let sql =
-                    DialectOf::<DB>::outbox_sql(&self.table, &Layout::default(), self.max_attempts);
+                    DialectOf::<DB>::outbox_sql(&self.table, &Layout::default(), &self.options);
                 let inserted = self.insert_with(&sql.insert, &mut *connection, records).await;
                 // What the table's shape says comes before what the insert made of it.
                 self.sql_from(connection).await?;
@@ -321,7 +350,7 @@ impl<DB: SqlDatabase> SqlOutbox<DB> {
             .await
             .map_err(failed(|| self.doing("look at the table")))?;
         let layout = table::OUTBOX.check(&self.table, look, &self.schema_statements())?;
-        let sql = DialectOf::<DB>::outbox_sql(&self.table, &layout, self.max_attempts);
+        let sql = DialectOf::<DB>::outbox_sql(&self.table, &layout, &self.options);
         Ok(Arc::clone(self.sql.get_or_init(|| Arc::new(sql))))
     }
 
@@ -335,10 +364,12 @@ impl<DB: SqlDatabase> Clone for SqlOutbox<DB> {
         Self {
             pool: self.pool.clone(),
             table: self.table.clone(),
-            max_attempts: self.max_attempts,
+            options: self.options.clone(),
             // Two relays on two clones are two relays.
             name: HolderName::new(),
             signal: self.signal.clone(),
+            last_key: LastKey::default(),
+            alone: Arc::clone(&self.alone),
             sql: Arc::clone(&self.sql),
         }
     }
@@ -349,7 +380,7 @@ impl<DB: SqlDatabase> fmt::Debug for SqlOutbox<DB> {
         f.debug_struct("SqlOutbox")
             .field("database", &DB::NAME)
             .field("table", &self.table.to_string())
-            .field("max_attempts", &self.max_attempts)
+            .field("max_attempts", &self.options.max_attempts)
             .field("name", &self.name.as_str())
             .finish_non_exhaustive()
     }

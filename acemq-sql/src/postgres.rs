@@ -8,20 +8,30 @@
 //! `statement_timestamp()` compares them: it moves as well, and unlike the other may use an index.
 
 mod idempotency;
+mod notify;
 mod outbox;
 mod text;
 
-use std::time::SystemTime;
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
-use sqlx::{AssertSqlSafe, Executor, PgConnection, Postgres, Row, postgres::PgRow};
+use acemq::{OutboxSignal, RelayLock};
+use sqlx::{AssertSqlSafe, Executor, PgConnection, PgPool, Postgres, Row, postgres::PgRow};
+use tokio::sync::Mutex;
 
 use crate::{
-    database::{Dialect, IdempotencySql, OutboxSql, SqlDatabase, bound},
+    database::{Dialect, IdempotencySql, OutboxOptions, OutboxSql, SqlDatabase, bound},
+    lead,
     statement::{Planned, Statement},
     table::{Column, Kind, Layout, Look, Table, Times},
     time,
     unheard::unheard,
 };
+
+/// The space of our advisory locks' keys: `acem` in its upper half.
+const RELAYS: i64 = 0x6163_656d << 32;
 
 impl SqlDatabase for Postgres {
     type Dialect = PostgresDialect;
@@ -33,12 +43,12 @@ pub struct PostgresDialect;
 impl Dialect<Postgres> for PostgresDialect {
     const WRITES_BEFORE_READING: bool = false;
 
-    fn outbox_sql(table: &Table, layout: &Layout, max_attempts: u32) -> OutboxSql {
-        outbox::statements(table, layout, max_attempts)
+    fn outbox_sql(table: &Table, layout: &Layout, options: &OutboxOptions) -> OutboxSql {
+        outbox::statements(table, layout, options)
     }
 
-    fn outbox_schema(table: &Table, max_attempts: u32) -> Vec<String> {
-        outbox::schema(table, max_attempts)
+    fn outbox_schema(table: &Table, options: &OutboxOptions) -> Vec<String> {
+        outbox::schema(table, options)
     }
 
     fn idempotency_sql(table: &Table, layout: &Layout) -> IdempotencySql {
@@ -95,6 +105,26 @@ impl Dialect<Postgres> for PostgresDialect {
             }
             Err(error) => Err(error),
         }
+    }
+
+    async fn lead(
+        pool: &PgPool,
+        table: &Table,
+        _: &Arc<Mutex<()>>,
+        wait: Duration,
+    ) -> sqlx::Result<Option<RelayLock>> {
+        // The table's number is the key, whatever the search path calls it.
+        let take = Statement::new(
+            &"SELECT pg_try_advisory_lock($2 \
+              + COALESCE(to_regclass($1)::oid::bigint, hashtext($1)::bigint))::integer::bigint"
+                .into(),
+        );
+        let take = take.text(table.quoted('"')).integer(RELAYS);
+        lead::by_session::<Postgres>(pool, take.planned_each_time(), wait).await
+    }
+
+    async fn listen(pool: &PgPool, table: &Table, signal: &OutboxSignal) {
+        notify::listen(pool, table, signal).await;
     }
 
     fn time(time: SystemTime) -> String {
@@ -178,7 +208,10 @@ mod tests {
     use testkit::PostgresDatabase;
 
     use super::{outbox::BY_INDEX, *};
-    use crate::{database::Failure, statement::Value};
+    use crate::{
+        database::{Claim, Failure},
+        statement::Value,
+    };
 
     async fn run(connection: &mut PgConnection, sql: &str) {
         sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await.unwrap();
@@ -200,7 +233,8 @@ mod tests {
         let Some(database) = PostgresDatabase::create().await else { return };
         let mut connection = PgConnection::connect(database.url()).await.unwrap();
         let table = Table::new("o");
-        for statement in PostgresDialect::outbox_schema(&table, 10) {
+        let options = OutboxOptions { max_attempts: 10, indexed_by_key: true, notify: false };
+        for statement in PostgresDialect::outbox_schema(&table, &options) {
             run(&mut connection, &statement).await;
         }
         let fill = |published_at: &str| {
@@ -215,15 +249,26 @@ mod tests {
         run(&mut connection, &fill("now()")).await;
         run(&mut connection, "VACUUM ANALYZE o").await;
         run(&mut connection, &fill("NULL")).await;
-        let sql = PostgresDialect::outbox_sql(&table, &Layout::default(), 10);
+        let sql = PostgresDialect::outbox_sql(&table, &Layout::default(), &options);
 
-        for ordered in [
-            sql.claim.change(Value::Integer(500)).text("t").integer(1),
-            sql.purge.change(Value::Integer(500)).integer(1),
-            Statement::new(&sql.holders),
+        #[allow(clippy::infallible_destructuring_match, reason = "so it is with one database")]
+        let claim = match &sql.claim {
+            Claim::AtOnce(claim) => claim,
+            #[cfg(any(feature = "mysql", feature = "sqlite"))]
+            Claim::Picked(_) => panic!("a claim is one statement"),
+        };
+        let count = |sql| Statement::new(sql).integer(500);
+        for (ordered, index) in [
+            (count(claim).text("t").integer(1).integer(1), "o_due"),
+            (count(&sql.by_age), "o_pending"),
+            (count(&sql.by_key), "o_key"),
+            (count(&sql.after_key).text("e").text("k"), "o_key"),
+            (sql.purge.change(Value::Integer(500)).integer(1), "o_pending"),
+            (Statement::new(&sql.holders), "o_due"),
         ] {
             let plan = plan(&mut connection, ordered).await;
-            assert!(!plan.contains("Sort") && !plan.contains("Bitmap"), "{plan}");
+            assert!(plan.contains(&format!("Index Scan using {index} ")), "{plan}");
+            assert!(!plan.contains("Bitmap"), "{plan}");
         }
         let ids = || Value::List((0..500).map(|n| n.to_string()).collect());
         let named = |sql| Statement::new(sql).value(ids()).text("t").integer(1);
@@ -238,11 +283,15 @@ mod tests {
             named(&sql.publish),
             named(&sql.give_back),
             named(&sql.renew),
+            named(&sql.take),
+            named(&sql.retry),
+            Statement::new(&sql.discard).text("1"),
+            Statement::new(&sql.unpublished).text("1"),
             failures.into_iter().fold(Statement::new(&sql.fail), Statement::value),
         ] {
             let plan = plan(&mut connection, by_id).await;
             assert!(plan.contains("o_pkey") && !plan.contains("o_pending"), "{plan}");
-            assert!(!plan.contains("o_due") && !plan.contains("Seq Scan"), "{plan}");
+            assert!(!["o_due", "o_key", "Seq Scan"].iter().any(|it| plan.contains(it)), "{plan}");
         }
     }
 }

@@ -5,14 +5,22 @@
 //! and honours the busy timeout.
 
 mod idempotency;
+mod lead;
 mod outbox;
 
-use std::time::SystemTime;
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
-use sqlx::{Row, Sqlite, SqliteConnection, sqlite::SqliteRow};
+use acemq::RelayLock;
+use sqlx::{Row, Sqlite, SqliteConnection, SqlitePool, sqlite::SqliteRow};
+use tokio::sync::Mutex;
 
 use crate::{
-    database::{Dialect, IdempotencySql, OutboxSql, SqlDatabase, read_rows, run_statements},
+    database::{
+        Dialect, IdempotencySql, OutboxOptions, OutboxSql, SqlDatabase, read_rows, run_statements,
+    },
     table::{Column, Kind, Layout, Look, Table},
     time,
 };
@@ -31,12 +39,12 @@ impl Dialect<Sqlite> for SqliteDialect {
     // A deferred transaction that has read cannot always write, whatever the busy timeout.
     const WRITES_BEFORE_READING: bool = true;
 
-    fn outbox_sql(table: &Table, layout: &Layout, max_attempts: u32) -> OutboxSql {
-        outbox::statements(table, layout, max_attempts)
+    fn outbox_sql(table: &Table, layout: &Layout, options: &OutboxOptions) -> OutboxSql {
+        outbox::statements(table, layout, options)
     }
 
-    fn outbox_schema(table: &Table, max_attempts: u32) -> Vec<String> {
-        outbox::schema(table, max_attempts)
+    fn outbox_schema(table: &Table, options: &OutboxOptions) -> Vec<String> {
+        outbox::schema(table, options)
     }
 
     fn idempotency_sql(table: &Table, layout: &Layout) -> IdempotencySql {
@@ -90,6 +98,15 @@ impl Dialect<Sqlite> for SqliteDialect {
         }
     }
 
+    async fn lead(
+        pool: &SqlitePool,
+        table: &Table,
+        alone: &Arc<Mutex<()>>,
+        wait: Duration,
+    ) -> sqlx::Result<Option<RelayLock>> {
+        lead::lead(pool, table, alone, wait).await
+    }
+
     fn time(time: SystemTime) -> String {
         time::text(time)
     }
@@ -129,7 +146,7 @@ mod tests {
     use sqlx::Connection;
 
     use super::*;
-    use crate::statement::{Statement, Value};
+    use crate::{database::Claim, statement::Statement};
 
     /// How SQLite goes about a statement.
     async fn plan(connection: &mut SqliteConnection, sql: &str) -> String {
@@ -142,15 +159,34 @@ mod tests {
     async fn claims_read_the_index_of_due_records_and_marks_go_by_id() {
         let mut connection = SqliteConnection::connect("sqlite::memory:").await.unwrap();
         let table = Table::new("o");
-        for statement in SqliteDialect::outbox_schema(&table, 10) {
+        let options = OutboxOptions { max_attempts: 10, indexed_by_key: true, notify: false };
+        for statement in SqliteDialect::outbox_schema(&table, &options) {
             SqliteDialect::run(&mut connection, Statement::new(&statement.into())).await.unwrap();
         }
-        let sql = SqliteDialect::outbox_sql(&table, &Layout::default(), 10);
-        let pick = plan(&mut connection, &sql.claim.pick(1).unwrap().sql).await;
-        assert!(pick.contains("USING INDEX o_due") || pick.contains("COVERING INDEX o_due"));
-        assert!(!pick.contains("TEMP B-TREE"), "the backlog is sorted: {pick}");
-        let claim = sql.claim.change(Value::Integer(1)).sql;
-        for by_id in [&claim, &sql.publish, &sql.fail, &sql.give_back, &sql.renew] {
+        let sql = SqliteDialect::outbox_sql(&table, &Layout::default(), &options);
+        let Claim::Picked(pick) = &sql.claim else { panic!("SQLite picks first") };
+        for (in_order, index, search) in [
+            (pick, "o_due", "published_at=?"),
+            (&sql.by_age, "o_pending", "published_at=?"),
+            (&sql.by_key, "o_key", "published_at=?"),
+            (&sql.after_key, "o_key", "published_at=? AND (exchange_name,routing_key)>(?,?)"),
+        ] {
+            let plan = plan(&mut connection, in_order).await;
+            assert!(plan.contains(&format!("USING INDEX {index}")), "{plan}");
+            assert!(plan.contains(search), "{plan}");
+            let sorts = plan.replace("USE TEMP B-TREE FOR LAST TERM OF ORDER BY", "");
+            assert!(!sorts.contains("TEMP B-TREE"), "the backlog is sorted: {plan}");
+        }
+        for by_id in [
+            &sql.take,
+            &sql.publish,
+            &sql.fail,
+            &sql.give_back,
+            &sql.renew,
+            &sql.retry,
+            &sql.discard,
+            &sql.unpublished,
+        ] {
             let plan = plan(&mut connection, by_id).await;
             assert!(!plan.contains("published_at=?"), "the backlog is read: {plan}");
             assert!(plan.contains("(id=?)"), "{plan}");

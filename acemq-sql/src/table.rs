@@ -34,7 +34,6 @@ impl Table {
     }
 
     /// The schema alone.
-    #[cfg(any(feature = "mysql", feature = "sqlite"))]
     pub(crate) fn schema(&self) -> Option<&str> {
         self.schema.as_deref()
     }

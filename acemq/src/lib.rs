@@ -44,6 +44,7 @@
 //! | handling, retries, dead letters | [`Client::consumer`], [`ConsumerBuilder`], [`RetryPolicy`] |
 //! | duplicates | [`ConsumerBuilder::idempotent`], [`IdempotencyStore`] |
 //! | messages that commit with a database | [`OutboxRelay`], [`OutboxRecord`], and the crate `acemq-sql` |
+//! | removing what is done with | [`Maintenance`] |
 //! | formats | [`Json`], [`Text`], [`RawBytes`], [`Encode`], [`Decode`] |
 //! | tests without a server | [`testing::MemoryBroker`], `memory://NAME` |
 //! | what went wrong | [`Error`], [`ErrorKind`] |
@@ -56,7 +57,8 @@
 //! messages is not promised where there are retries or several handlers.
 //!
 //! Every wait is bounded, and every future may be dropped at any await: no message is lost by it.
-//! What works in the background stops when its handle ([`Consumer`], [`OutboxRelay`]) is dropped.
+//! What works in the background stops when its handle ([`Consumer`], [`OutboxRelay`],
+//! [`Maintenance`]) is dropped.
 //!
 //! # Features
 //!
@@ -73,6 +75,7 @@ mod consume;
 mod envelope;
 mod error;
 mod idempotency;
+mod maintenance;
 mod outbox;
 mod publish;
 mod retry;
@@ -94,9 +97,11 @@ pub use error::{BoxError, Conflict, Error, ErrorKind, Result};
 pub use idempotency::{
     Claim, IdempotencyStore, Lease, MemoryIdempotencyStore, SharedIdempotencyStore,
 };
+pub use maintenance::{Maintenance, MaintenanceBuilder};
 pub use outbox::{
-    ClaimedRecord, FailedRecord, MemoryOutboxStore, OutboxRecord, OutboxRelay, OutboxRelayBuilder,
-    OutboxSignal, OutboxStore, RecordClaim, SharedOutboxStore, StoredRecord, StuckRecord,
+    ClaimRequest, ClaimedRecord, Discard, FailedRecord, MemoryOutboxStore, OutboxCounts,
+    OutboxRecord, OutboxRelay, OutboxRelayBuilder, OutboxSignal, OutboxStore, RecordClaim,
+    RelayLock, RelayOrder, SharedOutboxStore, StoredRecord, StuckRecord,
 };
 pub use publish::{
     BatchError, MakeRecord, PublishContext, PublishInterceptor, Publisher, Receipt, SendBatch,

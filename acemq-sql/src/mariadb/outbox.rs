@@ -2,12 +2,15 @@
 
 use super::{NOW, OPTIONS, READ_COMMITTED, cast};
 use crate::{
-    database::{Batch, OutboxSql},
+    database::{Batch, Claim, OutboxOptions, OutboxSql},
     insert::Insert,
     table::{Layout, Table, Times},
 };
 
-pub(super) fn statements(table: &Table, layout: &Layout, max_attempts: u32) -> OutboxSql {
+const SIZE: &str = "COALESCE(OCTET_LENGTH(body), 0)";
+
+pub(super) fn statements(table: &Table, layout: &Layout, options: &OutboxOptions) -> OutboxSql {
+    let max_attempts = options.max_attempts;
     let t = table.quoted('`');
     let by_id = format!("{t} FORCE INDEX (PRIMARY)");
     let waiting = format!("published_at IS NULL AND attempts < {max_attempts}");
@@ -32,34 +35,53 @@ pub(super) fn statements(table: &Table, layout: &Layout, max_attempts: u32) -> O
         insert.present =
             Some(format!("SELECT {} FROM {by_id} WHERE id IN ($1) FOR UPDATE", cast("id")).into());
     }
+    let is_claimed = format!("(locked_by IS NOT NULL AND locked_until > {NOW})");
+    let looked_at = format!(
+        "SELECT {}, {}, {}, IF({waiting} AND {free}, 1, 0), {SIZE} FROM {t} \
+         WHERE published_at IS NULL",
+        cast("id"),
+        cast("exchange_name"),
+        cast("routing_key"),
+    );
+    let in_rows = "ORDER BY exchange_name, routing_key, created_at, id LIMIT $1";
     OutboxSql {
         insert,
-        claim: Batch::picked(
-            // A row that somebody holds is passed over instead of waited for. Not ordered by
-            // published_at, which is null: with it the backlog would be sorted every time.
+        // A row that somebody holds is passed over instead of waited for. Not ordered by
+        // published_at, which is null: with it the backlog would be sorted every time.
+        claim: Claim::Picked(
             format!(
-                "{READ_COMMITTED}SELECT {} FROM {t} WHERE {listed} AND {free} \
+                "{READ_COMMITTED}SELECT {}, {SIZE} FROM {t} WHERE {listed} AND {free} \
                  ORDER BY created_at, id LIMIT $1 FOR UPDATE SKIP LOCKED",
                 cast("id")
-            ),
-            // Two statements that hold no lock between them: who updates first has the row,
-            // and a relay that stops in the middle holds up nobody.
-            format!(
-                "{READ_COMMITTED}UPDATE {by_id} SET locked_by = $2, \
-                 locked_until = {NOW} + INTERVAL $3 MICROSECOND \
-                 WHERE id IN ($1) AND {waiting} AND {free}; \
-                 SELECT {}, {}, {}, {}, {}, {}, {}, {}, attempts FROM {by_id} \
-                 WHERE id IN ($1) AND locked_by = $2",
-                cast("id"),
-                cast("exchange_name"),
-                cast("routing_key"),
-                cast("body"),
-                cast("body_encoding"),
-                cast("content_type"),
-                cast("headers"),
-                cast("created_at"),
-            ),
+            )
+            .into(),
         ),
+        // Two statements that hold no lock between them: who updates first has the row, and a
+        // relay that stops in the middle holds up nobody.
+        take: format!(
+            "{READ_COMMITTED}UPDATE {by_id} SET locked_by = $2, \
+             locked_until = {NOW} + INTERVAL $3 MICROSECOND \
+             WHERE id IN ($1) AND {waiting} AND {free}; \
+             SELECT {}, {}, {}, {}, {}, {}, {}, {}, attempts FROM {by_id} \
+             WHERE id IN ($1) AND locked_by = $2",
+            cast("id"),
+            cast("exchange_name"),
+            cast("routing_key"),
+            cast("body"),
+            cast("body_encoding"),
+            cast("content_type"),
+            cast("headers"),
+            cast("created_at"),
+        )
+        .into(),
+        by_age: format!("{looked_at} ORDER BY created_at, id LIMIT $1").into(),
+        by_key: format!("{looked_at} {in_rows}").into(),
+        // Spelled out, since a comparison of rows does not use an index.
+        after_key: format!(
+            "{looked_at} AND (exchange_name > $2 OR (exchange_name = $2 AND routing_key > $3)) \
+             {in_rows}"
+        )
+        .into(),
         publish: format!(
             "{READ_COMMITTED}UPDATE {by_id} SET published_at = {NOW}, locked_by = NULL, \
              locked_until = NULL WHERE id IN ($1) AND published_at IS NULL"
@@ -86,6 +108,14 @@ pub(super) fn statements(table: &Table, layout: &Layout, max_attempts: u32) -> O
         )
         .into(),
         pending: format!("SELECT count(*) FROM {t} WHERE published_at IS NULL").into(),
+        counts: format!(
+            "SELECT count(IF(attempts < {max_attempts} AND {is_claimed} IS NOT TRUE, 1, NULL)), \
+             count(IF(attempts < {max_attempts} AND {is_claimed}, 1, NULL)), \
+             count(IF(attempts >= {max_attempts}, 1, NULL)), \
+             TIMESTAMPDIFF(MICROSECOND, min(created_at), {NOW}) \
+             FROM {t} WHERE published_at IS NULL"
+        )
+        .into(),
         stuck: format!(
             "SELECT {}, {}, {}, attempts, {}, {} FROM {t} \
              WHERE published_at IS NULL AND attempts >= {max_attempts} \
@@ -97,6 +127,23 @@ pub(super) fn statements(table: &Table, layout: &Layout, max_attempts: u32) -> O
             cast("created_at"),
         )
         .into(),
+        exhausted: format!(
+            "SELECT {} FROM {t} WHERE published_at IS NULL AND attempts >= {max_attempts}",
+            cast("id")
+        )
+        .into(),
+        retry: format!(
+            "{READ_COMMITTED}UPDATE {by_id} SET attempts = 0, locked_by = NULL, \
+             locked_until = NULL WHERE id IN ($1) AND published_at IS NULL \
+             AND attempts >= {max_attempts}"
+        )
+        .into(),
+        discard: format!(
+            "{READ_COMMITTED}DELETE FROM {t} WHERE id = $1 AND published_at IS NULL \
+             AND {is_claimed} IS NOT TRUE"
+        )
+        .into(),
+        unpublished: format!("SELECT 1 FROM {t} WHERE id = $1 AND published_at IS NULL").into(),
         purge: Batch::picked(
             format!(
                 "SELECT {} FROM {t} WHERE published_at <= {NOW} - INTERVAL $2 MICROSECOND \
@@ -119,8 +166,14 @@ pub(super) fn statements(table: &Table, layout: &Layout, max_attempts: u32) -> O
     }
 }
 
-pub(super) fn schema(table: &Table, max_attempts: u32) -> Vec<String> {
+pub(super) fn schema(table: &Table, options: &OutboxOptions) -> Vec<String> {
+    let max_attempts = options.max_attempts;
     let (t, name, due) = (table.quoted('`'), table.name(), due_column(max_attempts));
+    let by_key = if options.indexed_by_key {
+        format!(", INDEX `{name}_key` (published_at, exchange_name, routing_key, created_at, id)")
+    } else {
+        String::new()
+    };
     vec![format!(
         "CREATE TABLE IF NOT EXISTS {t} (\
          id VARCHAR(64) NOT NULL PRIMARY KEY, \
@@ -139,7 +192,7 @@ pub(super) fn schema(table: &Table, max_attempts: u32) -> Vec<String> {
          {due} TINYINT AS (IF(published_at IS NULL AND attempts < {max_attempts}, 1, NULL)) \
          STORED INVISIBLE, \
          INDEX `{name}_pending` (published_at, created_at), \
-         INDEX `{name}_due` ({due}, created_at, id)) {OPTIONS}"
+         INDEX `{name}_due` ({due}, created_at, id){by_key}) {OPTIONS}"
     )]
 }
 

@@ -9,9 +9,12 @@ use std::{
 };
 
 use acemq::{
-    ClaimedRecord, Error, ErrorKind, FailedRecord, OutboxRecord, OutboxSignal, OutboxStore,
-    RecordClaim, Result, StoredRecord, StuckRecord,
+    ClaimRequest, ClaimedRecord, Discard, Error, ErrorKind, FailedRecord, OutboxCounts,
+    OutboxRecord, OutboxSignal, OutboxStore, RecordClaim, RelayLock, Result, StoredRecord,
+    StuckRecord,
 };
+
+use tokio::time::{Instant, sleep};
 
 use super::SqlOutbox;
 use crate::{
@@ -29,28 +32,30 @@ const MAX_REASON_CHARS: usize = 1_000;
 const FAILED_A_STATEMENT: usize = 100;
 /// How many rows one purging statement removes: it holds its locks briefly.
 const PURGED_A_STATEMENT: u32 = 1_000;
-/// How often a claim is tried while others take the very rows that it has picked.
-const TRIES: usize = 10;
+/// How many exhausted records one statement gives new attempts.
+const RETRIED_A_STATEMENT: usize = 1_000;
 
 impl<DB: SqlDatabase> OutboxStore for SqlOutbox<DB> {
     async fn claim_batch(&self, size: usize, lease: Duration) -> Result<Vec<ClaimedRecord>> {
-        let doing = || self.doing("claim records");
-        let (mut session, sql) = self.prepared("claim records").await?;
-        let size = i64::try_from(size).unwrap_or(i64::MAX);
-        let token = self.name.token();
-        for _ in 0..TRIES {
-            let pick = sql.claim.pick(size);
-            let chooses = pick.is_none();
-            let Some(target) = session.target(pick, size).await.map_err(failed(doing))? else {
-                break;
-            };
-            let claim = sql.claim.change(target).text(token.as_str()).integer(micros(lease));
-            let rows = session.fetch(claim).await.map_err(failed(doing))?;
-            if chooses || !rows.is_empty() {
-                return Ok(in_order::<DB>(&rows, &token));
-            }
+        self.claim(ClaimRequest::new(size, lease)).await
+    }
+
+    async fn claim(&self, request: ClaimRequest) -> Result<Vec<ClaimedRecord>> {
+        self.claim_in(request).await
+    }
+
+    async fn lead(&self, wait: Duration) -> Result<Option<RelayLock>> {
+        // A table that is missing or of another shape is said before anybody is active on it.
+        drop(self.prepared("take the lock of the active relay").await?);
+        DialectOf::<DB>::lead(&self.pool, &self.table, &self.alone, wait)
+            .await
+            .map_err(failed(|| self.doing("take the lock of the active relay")))
+    }
+
+    async fn listen(&self) {
+        if self.options.notify {
+            DialectOf::<DB>::listen(&self.pool, &self.table, &self.signal).await;
         }
-        Ok(Vec::new())
     }
 
     async fn mark_published(&self, claims: &[RecordClaim]) -> Result<()> {
@@ -134,6 +139,19 @@ impl<DB: SqlDatabase> OutboxStore for SqlOutbox<DB> {
             .unsigned_abs())
     }
 
+    async fn counts(&self) -> Result<OutboxCounts> {
+        let (mut session, sql) = self.prepared("count the records").await?;
+        let rows = session
+            .fetch(Statement::new(&sql.counts).in_one_piece())
+            .await
+            .map_err(failed(|| self.doing("count the records")))?;
+        let number = |column| rows.first().and_then(|row| DialectOf::<DB>::integer(row, column));
+        let count = |column| number(column).unwrap_or_default().unsigned_abs();
+        // Made on a host whose clock is ahead of the database's, it has no age to offer.
+        let oldest = number(3).map(|age| Duration::from_micros(age.max(0).unsigned_abs()));
+        Ok(OutboxCounts::new(count(0), count(1), count(2), oldest))
+    }
+
     async fn stuck(&self, limit: usize) -> Result<Vec<StuckRecord>> {
         let (mut session, sql) = self.prepared("list the stuck records").await?;
         let stuck = Statement::new(&sql.stuck)
@@ -158,21 +176,64 @@ impl<DB: SqlDatabase> OutboxStore for SqlOutbox<DB> {
             .collect())
     }
 
+    async fn retry(&self, id: &str) -> Result<bool> {
+        let (mut session, sql) = self.prepared("retry a record").await?;
+        let retry = Statement::new(&sql.retry).in_one_piece().list(vec![id.to_owned()]);
+        let retried = session.run(retry).await.map_err(failed(|| self.doing("retry a record")))?;
+        self.signal.wake();
+        Ok(retried > 0)
+    }
+
+    async fn retry_all(&self) -> Result<u64> {
+        let doing = || self.doing("retry the exhausted records");
+        let (mut session, sql) = self.prepared("retry the exhausted records").await?;
+        let exhausted = Statement::new(&sql.exhausted).in_one_piece();
+        let rows = session.fetch(exhausted).await.map_err(failed(doing))?;
+        let ids: Vec<String> =
+            rows.iter().filter_map(|row| DialectOf::<DB>::text(row, 0)).collect();
+        let mut retried = 0;
+        for ids in ids.chunks(RETRIED_A_STATEMENT) {
+            let retry = Statement::new(&sql.retry).in_one_piece().list(ids.to_vec());
+            retried += session.run(retry).await.map_err(failed(doing))?;
+        }
+        self.signal.wake();
+        Ok(retried)
+    }
+
+    async fn discard(&self, id: &str) -> Result<Discard> {
+        let doing = || self.doing(&format!("discard record {id}"));
+        let (mut session, sql) = self.prepared("discard a record").await?;
+        let discard = Statement::new(&sql.discard).in_one_piece().text(id);
+        if session.run(discard).await.map_err(failed(doing))? > 0 {
+            return Ok(Discard::Removed);
+        }
+        let look = Statement::new(&sql.unpublished).in_one_piece().text(id);
+        let is_there = !session.fetch(look).await.map_err(failed(doing))?.is_empty();
+        Ok(if is_there { Discard::Claimed } else { Discard::NotFound })
+    }
+
     async fn purge_published(&self, older_than: Duration) -> Result<u64> {
         let doing = || self.doing("purge published records");
-        let (mut session, sql) = self.prepared("purge published records").await?;
         let (most, age) = (i64::from(PURGED_A_STATEMENT), micros(older_than));
-        let pick = || sql.purge.pick(most).map(|pick| pick.integer(age));
         let mut purged = 0;
-        while let Some(target) = session.target(pick(), most).await.map_err(failed(doing))? {
+        loop {
+            let started = Instant::now();
+            let (mut session, sql) = self.prepared("purge published records").await?;
+            let pick = sql.purge.pick(most).map(|pick| pick.integer(age));
+            let Some(target) = session.target(pick, most).await.map_err(failed(doing))? else {
+                return Ok(purged);
+            };
             let purge = sql.purge.change(target).integer(age);
             let removed = session.run(purge).await.map_err(failed(doing))?;
             purged += removed;
             if removed < PURGED_A_STATEMENT.into() {
-                break;
+                return Ok(purged);
             }
+            // Whoever waits for a lock or a connection has its turn: where there is one writer at
+            // a time, none of the others would get in between.
+            drop(session);
+            sleep(started.elapsed()).await;
         }
-        Ok(purged)
     }
 
     async fn other_relays(&self) -> Result<Vec<String>> {
@@ -196,7 +257,7 @@ impl<DB: SqlDatabase> OutboxStore for SqlOutbox<DB> {
 }
 
 impl<DB: SqlDatabase> SqlOutbox<DB> {
-    async fn prepared(&self, doing: &str) -> Result<(Session<DB>, Arc<OutboxSql>)> {
+    pub(super) async fn prepared(&self, doing: &str) -> Result<(Session<DB>, Arc<OutboxSql>)> {
         let mut session = self.session(doing).await?;
         let sql = self.sql_from(&mut session).await?;
         Ok((session, sql))
@@ -215,7 +276,7 @@ impl<DB: SqlDatabase> SqlOutbox<DB> {
 }
 
 /// Claimed rows, oldest first.
-fn in_order<DB: SqlDatabase>(rows: &[DB::Row], token: &str) -> Vec<ClaimedRecord> {
+pub(super) fn in_order<DB: SqlDatabase>(rows: &[DB::Row], token: &str) -> Vec<ClaimedRecord> {
     let mut claimed: Vec<_> = rows.iter().map(|row| read::<DB>(row, token)).collect();
     claimed
         .sort_by(|(a, first), (b, second)| (a, first.claim().id()).cmp(&(b, second.claim().id())));

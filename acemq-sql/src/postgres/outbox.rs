@@ -1,8 +1,8 @@
 //! The outbox in PostgreSQL's SQL.
 
-use super::{compared, read, written};
+use super::{compared, notify::channel, read, written};
 use crate::{
-    database::{Batch, OutboxSql},
+    database::{Batch, Claim, OutboxOptions, OutboxSql},
     insert::Insert,
     table::{Layout, Table, Times},
 };
@@ -21,37 +21,68 @@ fn unpublished(column: &str) -> String {
     format!("CASE WHEN {column} IS NULL THEN true ELSE false END")
 }
 
-pub(super) fn statements(table: &Table, layout: &Layout, max_attempts: u32) -> OutboxSql {
+const SIZE: &str = "COALESCE(octet_length(body), 0)::bigint";
+
+pub(super) fn statements(table: &Table, layout: &Layout, options: &OutboxOptions) -> OutboxSql {
+    let max_attempts = options.max_attempts;
     let t = table.quoted('"');
     let (now, seen) = (written(layout.times), compared(layout.times));
-    let free = format!(
-        "published_at IS NULL AND attempts < {max_attempts} \
-         AND (locked_until IS NULL OR locked_until <= {seen})"
-    );
+    let free =
+        format!("attempts < {max_attempts} AND (locked_until IS NULL OR locked_until <= {seen})");
     let created_at = read("created_at");
     let unpublished = unpublished("published_at");
+    // In one statement with the insert, so that it costs no way to the server and back.
+    let (with, notify) = if options.notify {
+        ("WITH added AS (", format!(") SELECT pg_notify('{}', '')", channel(table)))
+    } else {
+        ("", String::new())
+    };
+    let is_claimed = format!("(locked_by IS NOT NULL AND locked_until > {seen})");
+    let claimed = format!("locked_by = $2, locked_until = {now} + $3 * INTERVAL '1 microsecond'");
+    let returned = format!(
+        "RETURNING o.id, o.exchange_name, o.routing_key, o.body, o.body_encoding, \
+         o.content_type, o.headers, {}, o.attempts::bigint",
+        read("o.created_at")
+    );
+    let looked_at = format!(
+        "SELECT id, exchange_name, routing_key, \
+         CASE WHEN {free} THEN 1 ELSE 0 END::bigint, {SIZE} FROM {t} WHERE published_at IS NULL"
+    );
+    let in_rows = "ORDER BY exchange_name, routing_key, created_at, id LIMIT $1";
     OutboxSql {
         insert: Insert::new(
             format!(
-                "INSERT INTO {t} (id, exchange_name, routing_key, body, body_encoding, \
+                "{with}INSERT INTO {t} (id, exchange_name, routing_key, body, body_encoding, \
                  content_type, headers, created_at, attempts) VALUES "
             ),
             insert_row,
-            " ON CONFLICT (id) DO NOTHING",
+            &format!(" ON CONFLICT (id) DO NOTHING{notify}"),
             layout,
         ),
         // Ordered by published_at as well, because that is how the index begins: without it
-        // every claim sorts the whole backlog.
-        claim: Batch::at_once(format!(
-            "{BY_INDEX}WITH due AS MATERIALIZED (SELECT id FROM {t} WHERE {free} \
-             ORDER BY published_at, created_at, id LIMIT $1 FOR UPDATE SKIP LOCKED) \
-             UPDATE {t} AS o SET locked_by = $2, \
-             locked_until = {now} + $3 * INTERVAL '1 microsecond' \
-             FROM due WHERE o.id = due.id \
-             RETURNING o.id, o.exchange_name, o.routing_key, o.body, o.body_encoding, \
-             o.content_type, o.headers, {}, o.attempts::bigint",
-            read("o.created_at")
-        )),
+        // every claim sorts the whole backlog. The size of a body is known without reading it.
+        claim: Claim::AtOnce(
+            format!(
+                "{BY_INDEX}WITH due AS MATERIALIZED (SELECT id, created_at, {SIZE} AS size \
+                 FROM {t} WHERE published_at IS NULL AND {free} \
+                 ORDER BY published_at, created_at, id LIMIT $1 FOR UPDATE SKIP LOCKED), \
+                 fitting AS MATERIALIZED (SELECT id FROM (SELECT id, \
+                 row_number() OVER oldest AS place, sum(size) OVER oldest AS total FROM due \
+                 WINDOW oldest AS (ORDER BY created_at, id ROWS UNBOUNDED PRECEDING)) AS sized \
+                 WHERE place = 1 OR total <= $4) \
+                 UPDATE {t} AS o SET {claimed} FROM fitting WHERE o.id = fitting.id {returned}"
+            )
+            .into(),
+        ),
+        take: format!(
+            "{BY_INDEX}UPDATE {t} AS o SET {claimed} \
+             WHERE o.id = ANY($1) AND {unpublished} AND {free} {returned}"
+        )
+        .into(),
+        by_age: format!("{BY_INDEX}{looked_at} ORDER BY published_at, created_at, id LIMIT $1").into(),
+        by_key: format!("{BY_INDEX}{looked_at} {in_rows}").into(),
+        after_key: format!("{BY_INDEX}{looked_at} AND (exchange_name, routing_key) > ($2, $3) {in_rows}")
+            .into(),
         publish: format!(
             "{BY_INDEX}UPDATE {t} SET published_at = {now}, locked_by = NULL, locked_until = NULL \
              WHERE id = ANY($1) AND {unpublished}"
@@ -77,6 +108,14 @@ pub(super) fn statements(table: &Table, layout: &Layout, max_attempts: u32) -> O
         )
         .into(),
         pending: format!("SELECT count(*) FROM {t} WHERE published_at IS NULL").into(),
+        counts: format!(
+            "SELECT count(*) FILTER (WHERE attempts < {max_attempts} AND {is_claimed} IS NOT TRUE), \
+             count(*) FILTER (WHERE attempts < {max_attempts} AND {is_claimed}), \
+             count(*) FILTER (WHERE attempts >= {max_attempts}), \
+             (extract(epoch FROM {seen} - min(created_at) FILTER (WHERE isfinite(created_at))) \
+             * 1000000)::bigint FROM {t} WHERE published_at IS NULL"
+        )
+        .into(),
         stuck: format!(
             "SELECT id, exchange_name, routing_key, attempts::bigint, last_error, \
              {created_at} FROM {t} \
@@ -84,6 +123,21 @@ pub(super) fn statements(table: &Table, layout: &Layout, max_attempts: u32) -> O
              ORDER BY published_at, created_at, id LIMIT $1"
         )
         .into(),
+        exhausted: format!(
+            "SELECT id FROM {t} WHERE published_at IS NULL AND attempts >= {max_attempts}"
+        )
+        .into(),
+        retry: format!(
+            "{BY_INDEX}UPDATE {t} SET attempts = 0, locked_by = NULL, locked_until = NULL \
+             WHERE id = ANY($1) AND {unpublished} AND attempts >= {max_attempts}"
+        )
+        .into(),
+        discard: format!(
+            "DELETE FROM {t} WHERE id = $1 AND {unpublished} AND {is_claimed} IS NOT TRUE"
+        )
+        .into(),
+        unpublished: format!("SELECT 1::bigint FROM {t} WHERE id = $1 AND {unpublished}")
+            .into(),
         purge: Batch::at_once(format!(
             "{BY_INDEX}WITH old AS MATERIALIZED (SELECT id FROM {t} \
              WHERE published_at <= {seen} - $2 * INTERVAL '1 microsecond' \
@@ -101,9 +155,9 @@ pub(super) fn statements(table: &Table, layout: &Layout, max_attempts: u32) -> O
     }
 }
 
-pub(super) fn schema(table: &Table, max_attempts: u32) -> Vec<String> {
-    let (t, name) = (table.quoted('"'), table.name());
-    vec![
+pub(super) fn schema(table: &Table, options: &OutboxOptions) -> Vec<String> {
+    let (t, name, max_attempts) = (table.quoted('"'), table.name(), options.max_attempts);
+    let mut statements = vec![
         format!(
             "CREATE TABLE IF NOT EXISTS {t} (\
              id VARCHAR(64) PRIMARY KEY, \
@@ -126,7 +180,14 @@ pub(super) fn schema(table: &Table, max_attempts: u32) -> Vec<String> {
             "CREATE INDEX IF NOT EXISTS \"{name}_due\" ON {t} (published_at, created_at, id) \
              WHERE published_at IS NULL AND attempts < {max_attempts}"
         ),
-    ]
+    ];
+    if options.indexed_by_key {
+        statements.push(format!(
+            "CREATE INDEX IF NOT EXISTS \"{name}_key\" ON {t} \
+             (exchange_name, routing_key, created_at, id) WHERE published_at IS NULL"
+        ));
+    }
+    statements
 }
 
 fn insert_row(first: usize, times: Times) -> String {

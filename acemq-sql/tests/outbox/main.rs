@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "what goes wrong here is a failure of the test")]
 
+mod servers;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -19,6 +20,8 @@ mod mariadb {
 mod postgres {
     use crate::support::postgres as database;
 
+    #[path = "postgres_alone.rs"]
+    mod alone;
     #[expect(clippy::duplicate_mod, reason = "one suite, a database each")]
     #[path = "suite/mod.rs"]
     mod suite;
@@ -28,6 +31,8 @@ mod postgres {
 mod sqlite {
     use crate::support::sqlite as database;
 
+    #[path = "sqlite_alone.rs"]
+    mod alone;
     #[expect(clippy::duplicate_mod, reason = "one suite, a database each")]
     #[path = "suite/mod.rs"]
     mod suite;

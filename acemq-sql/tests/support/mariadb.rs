@@ -66,6 +66,20 @@ impl Database {
         pool(1, 10, self.options.clone()).await
     }
 
+    /// Ends every session but one, where there are any.
+    pub(crate) async fn end_other_sessions(&self) -> bool {
+        let others = "SELECT group_concat(concat('KILL ', id) SEPARATOR '; ') \
+                      FROM information_schema.processlist \
+                      WHERE db = DATABASE() AND id <> CONNECTION_ID()";
+        let kill: String = sqlx::query_scalar(others).fetch_one(&self.pool).await.unwrap();
+        for kill in kill.split("; ") {
+            // One of them may have ended by itself.
+            let kill = sqlx::AssertSqlSafe(kill.to_owned());
+            let _ = sqlx::raw_sql(kill).execute(&self.pool).await;
+        }
+        true
+    }
+
     /// Another process's pool.
     pub(crate) async fn another_pool(&self) -> Pool {
         pool(4, 10, self.options.clone()).await

@@ -98,10 +98,19 @@ pub(crate) fn record(id: &str) -> OutboxRecord {
     record_with_body(id, id.as_bytes())
 }
 
+/// A record that goes where the test wants.
+pub(crate) fn record_to(id: &str, routing_key: &str) -> OutboxRecord {
+    stored(id, routing_key, id.as_bytes())
+}
+
 /// A record with an id of the test's choice.
 pub(crate) fn record_with_body(id: &str, body: &[u8]) -> OutboxRecord {
+    stored(id, "order.placed", body)
+}
+
+fn stored(id: &str, routing_key: &str, body: &[u8]) -> OutboxRecord {
     let envelope = Envelope::new("order.placed");
-    let made = OutboxRecord::new("orders", "order.placed", "text/plain", "", &envelope).unwrap();
+    let made = OutboxRecord::new("orders", routing_key, "text/plain", "", &envelope).unwrap();
     let stored = StoredRecord {
         id: id.to_owned(),
         exchange_name: made.exchange().to_owned(),

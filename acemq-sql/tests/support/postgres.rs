@@ -59,6 +59,14 @@ impl Database {
         pool(1, self.options.clone()).await
     }
 
+    /// Ends every session but one, where there are any.
+    pub(crate) async fn end_other_sessions(&self) -> bool {
+        let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+                   WHERE datname = current_database() AND pid <> pg_backend_pid()";
+        self.execute(end).await;
+        true
+    }
+
     /// Another process's pool.
     pub(crate) async fn another_pool(&self) -> Pool {
         pool(4, self.options.clone()).await

@@ -53,12 +53,22 @@ impl Database {
         Some(Self { pool, options, folder })
     }
 
+    /// A file beside the database.
+    pub(crate) fn file(&self, name: &str) -> std::path::PathBuf {
+        self.folder.path().join(name)
+    }
+
     pub(crate) fn takes_two_writers(&self) -> bool {
         false
     }
 
     pub(crate) async fn pool_of_one(&self) -> Pool {
         pool(1, self.options.clone()).await
+    }
+
+    /// Ends every session but one, where there are any.
+    pub(crate) async fn end_other_sessions(&self) -> bool {
+        false
     }
 
     /// Another process's pool.

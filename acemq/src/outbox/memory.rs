@@ -1,16 +1,20 @@
 //! The outbox of one process, for tests.
 
+mod rows;
+
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::BTreeSet,
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 use uuid::Uuid;
 
+use self::rows::{Row, Rows};
 use super::{
-    ClaimedRecord, FailedRecord, OutboxRecord, OutboxSignal, OutboxStore, RecordClaim, StuckRecord,
+    ClaimRequest, ClaimedRecord, Discard, FailedRecord, OutboxCounts, OutboxRecord, OutboxSignal,
+    OutboxStore, RecordClaim, RelayLock, StuckRecord,
 };
 use crate::{clock::Clock, error::Result};
 
@@ -48,24 +52,8 @@ pub struct MemoryOutboxStore {
     clock: Clock,
     signal: OutboxSignal,
     rows: Arc<Mutex<Rows>>,
-}
-
-#[derive(Default)]
-struct Rows {
-    by_id: HashMap<String, Row>,
-    /// What is neither published nor exhausted, in the order it goes out.
-    waiting: BTreeSet<(SystemTime, String)>,
-    /// What has used up its attempts.
-    exhausted: BTreeSet<(SystemTime, String)>,
-}
-
-struct Row {
-    record: OutboxRecord,
-    attempts: u32,
-    last_error: Option<String>,
-    published_at: Option<SystemTime>,
-    locked_by: Option<String>,
-    locked_until: Option<SystemTime>,
+    /// Whose guard the one active relay has.
+    active: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl MemoryOutboxStore {
@@ -78,6 +66,7 @@ impl MemoryOutboxStore {
             clock: Clock::start(),
             signal: OutboxSignal::new(),
             rows: Arc::default(),
+            active: Arc::default(),
         }
     }
 
@@ -132,6 +121,7 @@ impl Clone for MemoryOutboxStore {
             clock: self.clock,
             signal: self.signal.clone(),
             rows: Arc::clone(&self.rows),
+            active: Arc::clone(&self.active),
         }
     }
 }
@@ -147,25 +137,39 @@ impl fmt::Debug for MemoryOutboxStore {
 
 impl OutboxStore for MemoryOutboxStore {
     async fn claim_batch(&self, size: usize, lease: Duration) -> Result<Vec<ClaimedRecord>> {
+        self.claim(ClaimRequest::new(size, lease)).await
+    }
+
+    async fn claim(&self, request: ClaimRequest) -> Result<Vec<ClaimedRecord>> {
         let now = self.clock.now();
         let token = format!("{}/{}", self.name, Uuid::new_v4().simple());
         let mut rows = self.rows();
-        let Rows { by_id, waiting, .. } = &mut *rows;
+        let mut bytes = 0;
         let mut claimed = Vec::new();
-        for (_, id) in &*waiting {
-            if claimed.len() >= size {
+        for id in rows.on_offer(request, now) {
+            let Some(row) = rows.by_id.get_mut(&id) else { continue };
+            bytes += row.record.body().len() as u64;
+            if bytes > request.bytes && !claimed.is_empty() {
                 break;
             }
-            let Some(row) = by_id.get_mut(id).filter(|row| row.is_free(now)) else { continue };
             row.locked_by = Some(token.clone());
-            row.locked_until = Some(now + lease);
+            row.locked_until = Some(now + request.lease);
             claimed.push(ClaimedRecord::new(
-                RecordClaim::new(id.as_str(), token.as_str()),
+                RecordClaim::new(id, token.as_str()),
                 row.attempts,
                 Ok(row.record.clone()),
             ));
         }
         Ok(claimed)
+    }
+
+    async fn lead(&self, wait: Duration) -> Result<Option<RelayLock>> {
+        let active = Arc::clone(&self.active).lock_owned();
+        let Ok(guard) = tokio::time::timeout(wait, active).await else { return Ok(None) };
+        Ok(Some(RelayLock::new(async move {
+            let _guard = guard;
+            std::future::pending().await
+        })))
     }
 
     async fn mark_published(&self, claims: &[RecordClaim]) -> Result<()> {
@@ -226,6 +230,20 @@ impl OutboxStore for MemoryOutboxStore {
         Ok((rows.waiting.len() + rows.exhausted.len()) as u64)
     }
 
+    async fn counts(&self) -> Result<OutboxCounts> {
+        let now = self.clock.now();
+        let rows = self.rows();
+        let claimed = rows.waiting.iter().filter_map(|(_, id)| rows.by_id.get(id));
+        let claimed = claimed.filter(|row| row.is_claimed(now)).count() as u64;
+        let oldest = [rows.waiting.first(), rows.exhausted.first()].into_iter().flatten().min();
+        Ok(OutboxCounts {
+            waiting: rows.waiting.len() as u64 - claimed,
+            claimed,
+            exhausted: rows.exhausted.len() as u64,
+            oldest: oldest.map(|(made, _)| now.duration_since(*made).unwrap_or_default()),
+        })
+    }
+
     async fn stuck(&self, limit: usize) -> Result<Vec<StuckRecord>> {
         let rows = self.rows();
         let stuck = rows.exhausted.iter().filter_map(|(_, id)| rows.by_id.get(id)).map(|row| {
@@ -241,6 +259,36 @@ impl OutboxStore for MemoryOutboxStore {
             stuck
         });
         Ok(stuck.take(limit).collect())
+    }
+
+    async fn retry(&self, id: &str) -> Result<bool> {
+        let retried = self.rows().retry(id);
+        self.signal.wake();
+        Ok(retried)
+    }
+
+    async fn retry_all(&self) -> Result<u64> {
+        let retried = {
+            let mut rows = self.rows();
+            let ids: Vec<String> = rows.exhausted.iter().map(|(_, id)| id.clone()).collect();
+            ids.iter().filter(|id| rows.retry(id)).count() as u64
+        };
+        self.signal.wake();
+        Ok(retried)
+    }
+
+    async fn discard(&self, id: &str) -> Result<Discard> {
+        let now = self.clock.now();
+        let mut rows = self.rows();
+        let place = match rows.by_id.get(id).filter(|row| row.published_at.is_none()) {
+            None => return Ok(Discard::NotFound),
+            Some(row) if row.is_claimed(now) => return Ok(Discard::Claimed),
+            Some(row) => row.place(),
+        };
+        rows.waiting.remove(&place);
+        rows.exhausted.remove(&place);
+        rows.by_id.remove(id);
+        Ok(Discard::Removed)
     }
 
     async fn purge_published(&self, older_than: Duration) -> Result<u64> {
@@ -271,30 +319,6 @@ impl OutboxStore for MemoryOutboxStore {
 
     fn signal(&self) -> Option<OutboxSignal> {
         Some(self.signal.clone())
-    }
-}
-
-impl Rows {
-    /// The row of a claim that still holds it.
-    fn held(&mut self, claim: &RecordClaim) -> Option<&mut Row> {
-        self.by_id.get_mut(claim.id()).filter(|row| {
-            row.published_at.is_none() && row.locked_by.as_deref() == Some(claim.token())
-        })
-    }
-}
-
-impl Row {
-    fn is_free(&self, now: SystemTime) -> bool {
-        self.locked_until.is_none_or(|until| until <= now)
-    }
-
-    fn unlock(&mut self) {
-        self.locked_by = None;
-        self.locked_until = None;
-    }
-
-    fn place(&self) -> (SystemTime, String) {
-        (self.record.created_at(), self.record.id().to_owned())
     }
 }
 

@@ -7,18 +7,26 @@
 
 mod erased;
 mod json;
+mod lock;
 mod memory;
+mod order;
 mod record;
 mod relay;
+mod request;
 mod signal;
 mod store;
 
 pub(crate) use self::erased::ErasedOutboxStore;
 pub use self::{
     erased::SharedOutboxStore,
+    lock::RelayLock,
     memory::MemoryOutboxStore,
+    order::RelayOrder,
     record::{OutboxRecord, StoredRecord},
     relay::{OutboxRelay, OutboxRelayBuilder},
+    request::ClaimRequest,
     signal::OutboxSignal,
-    store::{ClaimedRecord, FailedRecord, OutboxStore, RecordClaim, StuckRecord},
+    store::{
+        ClaimedRecord, Discard, FailedRecord, OutboxCounts, OutboxStore, RecordClaim, StuckRecord,
+    },
 };

@@ -23,7 +23,8 @@ const MAX_SHORT: usize = 255;
 ///
 /// A publisher makes it ([`Publisher::record`](crate::Publisher::record)), or
 /// [`OutboxRecord::new`] does from ready bytes, with no connection. It offers only what the
-/// table's row can hold: no priority, expiration or reply-to.
+/// table's row can hold: no priority, expiration or reply-to. Headers are JSON there, so an integer
+/// or floating point header of the application's comes out 64 bits wide, whatever its width was.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OutboxRecord {
     id: String,

@@ -3,8 +3,14 @@
 //! Publish, then mark: a crash between the two publishes again under the same id, which an
 //! idempotent consumer absorbs; the other order would lose the message for good.
 
+mod fate;
+mod hold;
+mod notes;
 mod pass;
+mod send;
 mod task;
+mod troubles;
+mod turns;
 
 use std::{
     fmt,
@@ -18,8 +24,11 @@ use std::{
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use self::task::{Core, FIRST_LOOK, Running};
-use super::{OutboxStore, SharedOutboxStore};
+use self::{
+    notes::Notes,
+    task::{Core, FIRST_LOOK, Running},
+};
+use super::{ClaimRequest, OutboxStore, RelayOrder, SharedOutboxStore};
 use crate::{
     connection::{Client, Stop},
     error::{Error, Result},
@@ -68,15 +77,40 @@ pub struct OutboxRelayBuilder {
 #[derive(Clone, Copy, Debug)]
 struct Settings {
     batch: usize,
+    batch_bytes: u64,
     poll: Duration,
     lease: Duration,
     max_batches: usize,
+    order: RelayOrder,
+}
+
+impl Settings {
+    fn request(&self) -> ClaimRequest {
+        ClaimRequest::new(self.batch, self.lease).bytes(self.batch_bytes).order(self.order)
+    }
 }
 
 impl OutboxRelayBuilder {
     /// How many records are claimed, published and marked together. Default 100, at least 1.
     pub fn batch(mut self, records: usize) -> Self {
         self.settings.batch = records.clamp(1, 10_000);
+        self
+    }
+
+    /// How many bytes of bodies are claimed together, as the store holds them; one record may have
+    /// more by itself. Default 8 MiB. A relay holds up to two batches in memory, in the encoded
+    /// form and in the store's, unless the store takes no notice of it, as one of your own may.
+    pub fn batch_bytes(mut self, bytes: u64) -> Self {
+        self.settings.batch_bytes = bytes;
+        self
+    }
+
+    /// In which order records go out. Default [`RelayOrder::Relaxed`]. The others need a store
+    /// that has a lock for the one active relay, as those of this family have; with another one
+    /// every pass fails with [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported), and so do
+    /// the drains.
+    pub fn order(mut self, order: RelayOrder) -> Self {
+        self.settings.order = order;
         self
     }
 
@@ -115,10 +149,12 @@ impl OutboxRelayBuilder {
             settings: self.settings,
             on_error: self.on_error,
             meter: OutboxMeter::new(),
+            notes: Notes::new(self.settings.lease),
             published: AtomicU64::new(0),
             failed: AtomicU64::new(0),
             running: AtomicBool::new(false),
             closing: CancellationToken::new(),
+            cut_off: CancellationToken::new(),
             ended: CancellationToken::new(),
         });
         let weak: Weak<dyn Stop> = Arc::downgrade(&core) as Weak<dyn Stop>;
@@ -144,9 +180,11 @@ impl OutboxRelay {
             store: SharedOutboxStore::new(store),
             settings: Settings {
                 batch: 100,
+                batch_bytes: 8 << 20,
                 poll: Duration::from_secs(1),
                 lease: Duration::from_secs(60),
                 max_batches: 10,
+                order: RelayOrder::Relaxed,
             },
             on_error: None,
         }
@@ -164,18 +202,19 @@ impl OutboxRelay {
     }
 
     /// Publishes one batch and says how many went out; zero when the outbox is empty. A record
-    /// that the broker refuses is counted in [`failed`](Self::failed) and is no error.
+    /// that the broker refuses is counted in [`failed`](Self::failed) and is no error. In an
+    /// ordered mode nothing goes out while another relay is the active one.
     ///
     /// # Errors
     /// What the broker (connection lost, blocked) or the store raised: the records stay, and no
-    /// attempt of theirs is spent.
+    /// attempt of theirs is spent. What went out and could not be marked is marked first by the
+    /// next call, or by [`close`](Self::close), and does not go out again.
     ///
     /// # Cancellation
-    /// What was handed to the broker goes out; records that were not marked go out again under
-    /// the same id once their lease has run out.
+    /// What was handed to the broker goes out; records whose confirm had not come go out again
+    /// under the same id once their lease has run out.
     pub async fn drain_once(&self) -> Result<usize> {
-        let batch = self.core.claim().await?;
-        Ok(self.core.send(batch).await?.published)
+        self.core.drain(1).await
     }
 
     /// Publishes what is waiting, in batches, at most [`max_batches`](OutboxRelayBuilder::max_batches),
@@ -187,16 +226,7 @@ impl OutboxRelay {
     /// # Cancellation
     /// As [`drain_once`](Self::drain_once).
     pub async fn drain(&self) -> Result<usize> {
-        let mut published = 0;
-        for _ in 0..self.core.settings.max_batches {
-            let batch = self.core.claim().await?;
-            let full = batch.len() == self.core.settings.batch;
-            published += self.core.send(batch).await?.published;
-            if !full {
-                break;
-            }
-        }
-        Ok(published)
+        self.core.drain(self.core.settings.max_batches).await
     }
 
     /// How many records this relay has published.
@@ -217,8 +247,9 @@ impl OutboxRelay {
         self.core.running.load(Ordering::Acquire)
     }
 
-    /// Finishes the batch in hand and stops, within the client's drain timeout. Closing twice is
-    /// no error.
+    /// Finishes the batch in hand and stops, within the client's drain timeout. While the store is
+    /// away it is asked again and again until then to mark what went out; what it has not taken by
+    /// then goes out again under the same id. Closing twice is no error.
     ///
     /// # Errors
     /// None today; the result leaves room for them.

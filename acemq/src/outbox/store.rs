@@ -5,7 +5,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use super::{OutboxRecord, OutboxSignal};
+use super::{ClaimRequest, OutboxRecord, OutboxSignal, RelayLock};
 use crate::error::{Error, ErrorKind, Result};
 
 /// One record's place in a claim: which record, and the token of this very claim.
@@ -134,6 +134,47 @@ impl StuckRecord {
     }
 }
 
+/// How many unpublished records there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OutboxCounts {
+    /// Those that wait for a relay, or until they are due again.
+    pub waiting: u64,
+    /// Those that a relay holds.
+    pub claimed: u64,
+    /// Those that have used up their attempts.
+    pub exhausted: u64,
+    /// How long ago the oldest of all was made, by the store's clock.
+    pub oldest: Option<Duration>,
+}
+
+impl OutboxCounts {
+    /// Counts as a store reports them.
+    #[must_use]
+    pub fn new(waiting: u64, claimed: u64, exhausted: u64, oldest: Option<Duration>) -> Self {
+        Self { waiting, claimed, exhausted, oldest }
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn pending(&self) -> u64 {
+        self.waiting + self.claimed + self.exhausted
+    }
+}
+
+/// What became of the wish to discard a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[must_use = "a record that a relay holds is not discarded"]
+pub enum Discard {
+    /// It is gone, and will not be published.
+    Removed,
+    /// A relay holds it, and may be publishing it now: nothing was changed. Ask again later.
+    Claimed,
+    /// There is no unpublished record of that id.
+    NotFound,
+}
+
 /// Where a relay takes records from.
 ///
 /// Write a store of your own with [`claim_batch`](Self::claim_batch),
@@ -149,12 +190,49 @@ pub trait OutboxStore: Send + Sync + 'static {
         lease: Duration,
     ) -> impl Future<Output = Result<Vec<ClaimedRecord>>> + Send;
 
+    /// Takes records as the request says: the relay's way in. By default
+    /// [`claim_batch`](Self::claim_batch), whatever the bodies' size, and in no kept order.
+    ///
+    /// In a kept order, records come with nothing missing before them: of each key
+    /// ([`PerKey`](crate::RelayOrder::PerKey)) or of the table
+    /// ([`Strict`](crate::RelayOrder::Strict)) the oldest unpublished ones, up to the first that
+    /// is claimed, not due or exhausted.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] for an order that the store cannot keep.
+    fn claim(
+        &self,
+        request: ClaimRequest,
+    ) -> impl Future<Output = Result<Vec<ClaimedRecord>>> + Send {
+        async move {
+            if request.order.is_kept() {
+                return Err(unsupported("claim records in a kept order"));
+            }
+            self.claim_batch(request.records, request.lease).await
+        }
+    }
+
+    /// The lock of the one active relay, or nothing when another relay has had it for `wait`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] by default, which rules out the ordered modes.
+    fn lead(&self, _wait: Duration) -> impl Future<Output = Result<Option<RelayLock>>> + Send {
+        async { Err(unsupported("be the one active relay, as the ordered modes have to")) }
+    }
+
+    /// Runs beside a started relay and wakes the store's [signal](Self::signal) when it hears of
+    /// records from elsewhere. By default there is nothing to listen to. Polling goes on.
+    fn listen(&self) -> impl Future<Output = ()> + Send {
+        async {}
+    }
+
     /// Records that these are at the broker. A fact, and so not fenced by the claims' tokens.
+    /// After a failure it is called again with the same.
     fn mark_published(&self, claims: &[RecordClaim]) -> impl Future<Output = Result<()>> + Send;
 
     /// Counts an attempt for each, keeps the reason, and leaves the record alone for the failure's
     /// `retry_after`. Fenced: a claim that was lost changes nothing, and a published record stays
-    /// published.
+    /// published. After a failure it is called again with the same.
     fn mark_failed(&self, failures: &[FailedRecord]) -> impl Future<Output = Result<()>> + Send;
 
     /// Gives records back unharmed: it was not their fault. Fenced. By default their leases run
@@ -177,9 +255,31 @@ pub trait OutboxStore: Send + Sync + 'static {
         async { Err(unsupported("count the pending records")) }
     }
 
+    /// How many records are not published, by what they wait for.
+    fn counts(&self) -> impl Future<Output = Result<OutboxCounts>> + Send {
+        async { Err(unsupported("count the records")) }
+    }
+
     /// The records that have used up their attempts, oldest first, at most `limit`.
     fn stuck(&self, _limit: usize) -> impl Future<Output = Result<Vec<StuckRecord>>> + Send {
         async { Err(unsupported("list the stuck records")) }
+    }
+
+    /// Gives a record that has used up its attempts new ones, due at once, and says whether it was
+    /// one. The reason of its last failure stays until the next.
+    fn retry(&self, _id: &str) -> impl Future<Output = Result<bool>> + Send {
+        async { Err(unsupported("retry an exhausted record")) }
+    }
+
+    /// Gives all records that have used up their attempts new ones, due at once, and says how many
+    /// they were.
+    fn retry_all(&self) -> impl Future<Output = Result<u64>> + Send {
+        async { Err(unsupported("retry the exhausted records")) }
+    }
+
+    /// Removes a record that is not published, exhausted or not, unless a relay holds it.
+    fn discard(&self, _id: &str) -> impl Future<Output = Result<Discard>> + Send {
+        async { Err(unsupported("discard a record")) }
     }
 
     /// Removes records that were published longer ago than `older_than`, and says how many. Never

@@ -12,6 +12,7 @@
 
 mod connection;
 mod consumer;
+mod maintenance;
 mod publish;
 mod relay;
 #[path = "../support/mod.rs"]

@@ -23,6 +23,9 @@ impl io::Write for Capture {
 /// Keeps what this thread logs, until the guard is dropped: the tasks of a test of one thread
 /// run on it.
 pub(crate) fn of_this_thread() -> (ThreadLog, tracing::subscriber::DefaultGuard) {
+    // While a thread's subscriber is the only one there is, what another thread says first, to
+    // nobody, is never asked about again.
+    capture();
     let log = ThreadLog::default();
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt()

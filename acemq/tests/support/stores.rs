@@ -67,6 +67,9 @@ pub(crate) struct Faults {
     pub(crate) claims_that_fail: AtomicU32,
     pub(crate) claims_that_panic: AtomicU32,
     pub(crate) marks_that_fail: AtomicU32,
+    pub(crate) marks_that_hang: AtomicU32,
+    pub(crate) failures_that_fail: AtomicU32,
+    pub(crate) returns_that_fail: AtomicU32,
     pub(crate) no_renewals: AtomicU32,
     /// How often the relay asked for records.
     pub(crate) claims: AtomicU32,
@@ -115,19 +118,28 @@ impl OutboxStore for Faulty {
     }
 
     async fn mark_published(&self, claims: &[RecordClaim]) -> Result<()> {
-        self.let_go(claims.len());
+        if due(&self.faults.marks_that_hang) {
+            std::future::pending::<()>().await;
+        }
         if due(&self.faults.marks_that_fail) {
             return Err(broken("mark"));
         }
+        self.let_go(claims.len());
         self.inner.mark_published(claims).await
     }
 
     async fn mark_failed(&self, failures: &[FailedRecord]) -> Result<()> {
+        if due(&self.faults.failures_that_fail) {
+            return Err(broken("mark failed"));
+        }
         self.let_go(failures.len());
         self.inner.mark_failed(failures).await
     }
 
     async fn give_back(&self, claims: &[RecordClaim]) -> Result<()> {
+        if due(&self.faults.returns_that_fail) {
+            return Err(broken("give back"));
+        }
         self.let_go(claims.len());
         self.inner.give_back(claims).await
     }

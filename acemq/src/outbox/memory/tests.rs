@@ -190,3 +190,36 @@ async fn the_shared_wrapper_forwards_every_method() {
     assert_eq!(store.other_relays().await.unwrap(), std::slice::from_ref(&inner.name));
     assert!(store.signal().is_some());
 }
+
+/// What a store of another kind answers is a default of the trait's; a wrapper must not fall back
+/// to it.
+// promise: OB-13
+#[tokio::test(start_paused = true)]
+async fn records_are_counted_retried_and_discarded_also_through_the_shared_store() {
+    let inner = filled(&["a", "b", "c", "d"]).max_attempts(1);
+    let store = SharedOutboxStore::new(inner.clone());
+    let claims = claim(&store, 3).await;
+    fail(&store, &claims[0], Duration::from_secs(5)).await;
+    store.give_back(&claims[1..2]).await.unwrap();
+    advance(Duration::from_secs(10)).await;
+    let counts = store.counts().await.unwrap();
+    assert_eq!((counts.waiting, counts.claimed, counts.exhausted), (2, 1, 1));
+    assert!(counts.oldest.unwrap() > Duration::from_secs(9));
+
+    assert_eq!(store.discard("c").await.unwrap(), Discard::Claimed);
+    assert_eq!(store.discard("e").await.unwrap(), Discard::NotFound);
+    assert_eq!(store.discard("d").await.unwrap(), Discard::Removed);
+    assert!(!store.retry("b").await.unwrap());
+    assert!(store.retry("a").await.unwrap());
+    assert_eq!(store.retry_all().await.unwrap(), 0);
+    let request = ClaimRequest::new(10, LEASE).bytes(1).order(crate::RelayOrder::PerKey);
+    let claimed = store.claim(request).await.unwrap();
+    assert_eq!(claimed.len(), 1);
+    assert_eq!((claimed[0].claim().id(), claimed[0].attempts()), ("a", 0));
+
+    let lock = store.lead(Duration::ZERO).await.unwrap().unwrap();
+    assert!(inner.lead(Duration::ZERO).await.unwrap().is_none());
+    lock.release().await;
+    assert!(inner.lead(Duration::ZERO).await.unwrap().is_some());
+    store.listen().await;
+}

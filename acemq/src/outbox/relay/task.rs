@@ -14,9 +14,11 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    super::{ErasedOutboxStore, OutboxSignal},
+    super::{ErasedOutboxStore, OutboxSignal, RelayLock},
     OnError, Settings,
-    pass::{Batch, Tally},
+    notes::{Notes, in_time},
+    pass::Batch,
+    troubles::Troubles,
 };
 use crate::{
     connection::{Client, ConnectionState, Stop},
@@ -29,9 +31,8 @@ use crate::{
 /// interval.
 pub(super) const FIRST_LOOK: Duration = Duration::from_millis(1);
 
-/// The pauses after a pass that the broker or the store failed: doubling between the poll
-/// interval and this, with jitter.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// How long one question for the lock of the active relay waits for it.
+const STAND_BY: Duration = Duration::from_secs(10);
 
 /// How often the relay looks for other relays on its table.
 const LOOK_FOR_OTHERS: Duration = Duration::from_secs(60);
@@ -43,18 +44,44 @@ pub(super) struct Core {
     pub(super) settings: Settings,
     pub(super) on_error: Option<OnError>,
     pub(super) meter: OutboxMeter,
+    pub(super) notes: Notes,
     pub(super) published: AtomicU64,
     pub(super) failed: AtomicU64,
     pub(super) running: AtomicBool,
     pub(super) closing: CancellationToken,
+    /// Closing has taken as long as it may.
+    pub(super) cut_off: CancellationToken,
     pub(super) ended: CancellationToken,
+}
+
+/// What a started relay has at hand.
+#[derive(Default)]
+pub(super) struct Hand {
+    /// What was claimed while the batch before it was published.
+    pub(super) next: Option<Batch>,
+    pub(super) lock: Option<RelayLock>,
+    /// Another relay has the lock.
+    stands_by: bool,
 }
 
 impl Core {
     pub(super) async fn run(&self) {
-        let mut next: Option<Batch> = None;
+        let listening = async {
+            // A store that has nothing to listen to ends at once, and one of the user's own may
+            // panic; the relay does neither.
+            let _ = AssertUnwindSafe(self.store.listen()).catch_unwind().await;
+            std::future::pending().await
+        };
+        tokio::select! {
+            () = self.work() => {}
+            () = listening => {}
+        }
+    }
+
+    async fn work(&self) {
+        let mut hand = Hand::default();
         let mut look = self.settings.poll;
-        let mut pause = self.settings.poll;
+        let mut troubles = Troubles::new(self.settings.poll);
         let mut look_for_others = Instant::now();
         while !self.closing.is_cancelled() {
             if Instant::now() >= look_for_others {
@@ -62,42 +89,81 @@ impl Core {
                 let _ = tokio::time::timeout(LOOK_FOR_OTHERS, self.look_for_others()).await;
             }
             // A store of the user's own that panics is a store that failed.
-            let passed = AssertUnwindSafe(self.pass(&mut next)).catch_unwind().await;
+            let passed = AssertUnwindSafe(self.pass(&mut hand)).catch_unwind().await;
             let passed = passed.unwrap_or_else(|_| {
                 Err(Error::new(ErrorKind::Store, "relay outbox records: the pass panicked"))
             });
             let went_on = match passed {
                 Ok(went_on) => {
-                    pause = self.settings.poll;
+                    troubles.are_over();
                     went_on
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "a pass of the outbox relay failed; trying again in about {pause:?}");
+                    let pause = troubles.meet(&error, !self.notes.is_empty());
                     self.report(&error);
-                    self.recover(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE.max(self.settings.poll));
+                    self.recover(pause).await;
                     continue;
                 }
             };
-            look = if went_on { FIRST_LOOK } else { self.wait(look).await };
+            look = match went_on {
+                true => FIRST_LOOK,
+                false if hand.stands_by => {
+                    // Without an ear for the signal, which wakes one relay: the active one.
+                    self.rest(self.settings.poll.min(STAND_BY)).await;
+                    FIRST_LOOK
+                }
+                false => self.wait(look).await,
+            };
         }
-        if let Some(batch) = next {
-            batch.give_back(&*self.store, self.settings.lease).await;
+        self.put_down(hand.next.take());
+        self.write_to_the_end().await;
+        if let Some(lock) = hand.lock {
+            lock.release().await;
         }
     }
 
     /// Sends the batch in hand, or takes one; says whether to go on at once.
-    async fn pass(&self, next: &mut Option<Batch>) -> Result<bool> {
-        if let Some(batch) = next.take() {
-            if !batch.is_stale(self.settings.lease) {
-                return self.send_and_claim_next(batch, next).await;
+    async fn pass(&self, hand: &mut Hand) -> Result<bool> {
+        self.notes.write(&*self.store).await?;
+        if !self.leads(hand).await? {
+            return Ok(false);
+        }
+        if let Some(batch) = hand.next.take() {
+            if !batch.is_stale() {
+                return self.send_and_claim_next(batch, hand).await;
             }
             // It waited too long for the one before it, and another relay may have it by now.
-            batch.give_back(&*self.store, self.settings.lease).await;
+            self.put_down(Some(batch));
+            self.notes.write(&*self.store).await?;
         }
         let batch = self.claim().await?;
-        *next = (!batch.is_empty()).then_some(batch);
-        Ok(next.is_some())
+        hand.next = (!batch.is_empty()).then_some(batch);
+        Ok(hand.next.is_some())
+    }
+
+    /// Whether this relay is the active one, or need not be. Waits a while to become it.
+    async fn leads(&self, hand: &mut Hand) -> Result<bool> {
+        if !self.settings.order.is_kept() || hand.lock.as_ref().is_some_and(|it| !it.is_lost()) {
+            return Ok(true);
+        }
+        if let Some(lost) = hand.lock.take() {
+            tracing::warn!("the lock of the active outbox relay was lost; taking it again");
+            lost.release().await;
+            self.put_down(hand.next.take());
+        }
+        let patience = if hand.stands_by { STAND_BY } else { Duration::ZERO };
+        let led = tokio::select! {
+            led = in_time(self.settings.lease, self.store.lead(patience)) => led?,
+            () = self.closing.cancelled() => None,
+        };
+        match &led {
+            Some(_) => tracing::info!("this outbox relay is the active one"),
+            None if hand.stands_by => {}
+            None => tracing::info!("another outbox relay is the active one; standing by"),
+        }
+        hand.stands_by = led.is_none();
+        hand.lock = led;
+        Ok(hand.lock.is_some())
     }
 
     /// Waits after a failed pass: this long, or until the connection is back if it is not there.
@@ -148,54 +214,7 @@ impl Core {
         }
     }
 
-    /// Publishes a batch while the next one is being claimed; says whether to go on at once. A
-    /// batch of which nothing went out is no reason to: the store may hand it out again.
-    async fn send_and_claim_next(&self, batch: Batch, next: &mut Option<Batch>) -> Result<bool> {
-        let full = batch.len() == self.settings.batch;
-        if !full || self.closing.is_cancelled() {
-            return Ok(self.send(batch).await?.published > 0);
-        }
-        let (sent, claimed) = tokio::join!(self.send(batch), self.claim());
-        if let Ok(batch) = claimed {
-            *next = (!batch.is_empty()).then_some(batch);
-        }
-        match sent {
-            Ok(tally) => Ok(tally.published > 0 || next.is_some()),
-            Err(error) => {
-                if let Some(batch) = next.take() {
-                    batch.give_back(&*self.store, self.settings.lease).await;
-                }
-                Err(error)
-            }
-        }
-    }
-
-    pub(super) async fn claim(&self) -> Result<Batch> {
-        let batch = Batch::claim(&*self.store, self.settings.batch, self.settings.lease).await?;
-        if let Some(signal) = &self.signal {
-            batch.ids().for_each(|id| signal.seen(id));
-        }
-        Ok(batch)
-    }
-
-    pub(super) async fn send(&self, batch: Batch) -> Result<Tally> {
-        let tally = batch
-            .publish_and_mark(
-                &self.client,
-                &*self.store,
-                self.settings.lease,
-                &self.meter,
-                |error| {
-                    self.report(error);
-                },
-            )
-            .await;
-        self.published.fetch_add(tally.published as u64, Ordering::Relaxed);
-        self.failed.fetch_add(tally.failed as u64, Ordering::Relaxed);
-        tally.result()
-    }
-
-    fn report(&self, error: &Error) {
+    pub(super) fn report(&self, error: &Error) {
         let Some(callback) = &self.on_error else { return };
         if catch_unwind(AssertUnwindSafe(|| callback(error))).is_err() {
             tracing::error!("the error callback of an outbox relay panicked");
@@ -236,10 +255,16 @@ impl Stop for Core {
     fn stop(&self, deadline: Instant) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             self.closing.cancel();
-            if self.running.load(Ordering::Acquire) {
-                // Past the deadline the batch in hand is left to its lease.
-                let _ = tokio::time::timeout_at(deadline, self.ended.cancelled()).await;
-            }
+            let ended = async {
+                if self.running.load(Ordering::Acquire) {
+                    self.ended.cancelled().await;
+                } else {
+                    self.write_to_the_end().await;
+                }
+            };
+            // Past the deadline the batch in hand is left to its lease.
+            let _ = tokio::time::timeout_at(deadline, ended).await;
+            self.cut_off.cancel();
             Ok(())
         })
     }

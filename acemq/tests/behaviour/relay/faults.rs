@@ -23,21 +23,21 @@ use crate::support::{
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-async fn connected(broker: &MemoryBroker) -> Client {
+pub(super) async fn connected(broker: &MemoryBroker) -> Client {
     let mq = acemq::connect(broker.url()).await.unwrap();
     mq.declare_queue(&Queue::new("orders")).await.unwrap();
     mq
 }
 
-fn record(queue: &str) -> OutboxRecord {
+pub(super) fn record(queue: &str) -> OutboxRecord {
     OutboxRecord::new("", queue, "text/plain", "o-1", &Envelope::new("order.placed")).unwrap()
 }
 
-fn in_queue(broker: &MemoryBroker) -> usize {
+pub(super) fn in_queue(broker: &MemoryBroker) -> usize {
     broker.queue("orders").unwrap().len()
 }
 
-async fn pending(outbox: &impl OutboxStore) -> u64 {
+pub(super) async fn pending(outbox: &impl OutboxStore) -> u64 {
     outbox.pending_count().await.unwrap()
 }
 
@@ -270,6 +270,7 @@ async fn a_store_that_hands_a_failing_record_out_again_at_once_does_not_make_the
     relay.close().await.unwrap();
 }
 
+// promise: OB-24
 #[tokio::test(start_paused = true)]
 async fn a_lease_is_renewed_while_a_batch_takes_longer() {
     let broker = MemoryBroker::new();
@@ -482,6 +483,24 @@ async fn a_relay_never_holds_more_than_two_batches() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_relay_takes_no_more_bytes_at_once_than_it_may() {
+    let broker = MemoryBroker::new();
+    let mq = connected(&broker).await;
+    let outbox = MemoryOutboxStore::new();
+    for size in [400, 400, 400, 5_000, 100] {
+        let body = vec![b'x'; size];
+        let envelope = Envelope::new("order.placed");
+        let record = OutboxRecord::new("", "orders", "text/plain", body, &envelope);
+        outbox.add(&record.unwrap());
+    }
+    let relay = OutboxRelay::builder(&mq, outbox.clone()).batch_bytes(1_000).build();
+    for sent in [2, 1, 1, 1, 0] {
+        assert_eq!(relay.drain_once().await.unwrap(), sent);
+    }
+    assert_eq!(in_queue(&broker), 5);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_broker_that_comes_back_is_noticed_at_once_not_after_the_pause() {
     let broker = MemoryBroker::new();
     let mq = connected(&broker).await;
@@ -501,6 +520,7 @@ async fn a_broker_that_comes_back_is_noticed_at_once_not_after_the_pause() {
     relay.close().await.unwrap();
 }
 
+// promise: OB-24
 #[tokio::test(start_paused = true)]
 async fn a_batch_whose_lease_ran_out_before_its_turn_is_not_published_twice() {
     let broker = MemoryBroker::new();

@@ -1,0 +1,143 @@
+//! What a relay does with a batch: publish it, and write down what became of it.
+
+use std::{sync::atomic::Ordering, time::Duration};
+
+use super::{
+    super::RelayLock,
+    fate::Fate,
+    notes::{Note, in_time},
+    pass::Batch,
+    task::{Core, Hand},
+    troubles::Troubles,
+};
+use crate::error::{Error, Result};
+
+/// What became of a batch.
+#[derive(Default)]
+struct Tally {
+    published: usize,
+    failed: usize,
+    /// The broker's, the network's or the store's fault.
+    trouble: Option<Error>,
+}
+
+impl Core {
+    /// Publishes a batch while the next one is being claimed, where no order is kept; says whether
+    /// to go on at once. A batch of which nothing went out is no reason to: the store may hand it
+    /// out again.
+    pub(super) async fn send_and_claim_next(&self, batch: Batch, hand: &mut Hand) -> Result<bool> {
+        if hand.lock.is_some() || !batch.is_full() || self.closing.is_cancelled() {
+            return Ok(self.send(batch, hand.lock.as_ref()).await?.published > 0);
+        }
+        let (sent, claimed) = tokio::join!(self.send(batch, None), self.claim());
+        if let Ok(batch) = claimed {
+            hand.next = (!batch.is_empty()).then_some(batch);
+        }
+        match sent {
+            Ok(tally) => Ok(tally.published > 0 || hand.next.is_some()),
+            Err(error) => {
+                self.put_down(hand.next.take());
+                // What cannot be written now is written before the next pass.
+                let _ = self.notes.write(&*self.store).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Publishes on demand, in at most so many batches, and says how many records went out.
+    pub(super) async fn drain(&self, batches: usize) -> Result<usize> {
+        self.notes.write(&*self.store).await?;
+        let mut lock = None;
+        if self.settings.order.is_kept() {
+            lock = in_time(self.settings.lease, self.store.lead(Duration::ZERO)).await?;
+            if lock.is_none() {
+                return Ok(0);
+            }
+        }
+        let mut published = 0;
+        for _ in 0..batches {
+            let batch = self.claim().await?;
+            let sent = self.send(batch, lock.as_ref()).await?;
+            published += sent.published;
+            // Nothing was there, or nothing could be done about it.
+            if sent.published + sent.failed == 0 {
+                break;
+            }
+        }
+        if let Some(lock) = lock {
+            lock.release().await;
+        }
+        Ok(published)
+    }
+
+    pub(super) async fn claim(&self) -> Result<Batch> {
+        let batch = Batch::claim(&*self.store, self.settings.request()).await?;
+        if let Some(signal) = &self.signal {
+            batch.ids().for_each(|id| signal.seen(id));
+        }
+        Ok(batch)
+    }
+
+    /// Publishes a batch, marks what went out, counts an attempt for what failed by its own
+    /// fault, and gives the rest back.
+    async fn send(&self, batch: Batch, lock: Option<&RelayLock>) -> Result<Tally> {
+        let fates = batch.publish(&self.client, &*self.store, lock).await;
+        let mut tally = self.judge(fates);
+        self.published.fetch_add(tally.published as u64, Ordering::Relaxed);
+        self.failed.fetch_add(tally.failed as u64, Ordering::Relaxed);
+        if let Err(error) = self.notes.write(&*self.store).await {
+            tally.trouble.get_or_insert(error);
+        }
+        match tally.trouble {
+            Some(error) => Err(error),
+            None => Ok(tally),
+        }
+    }
+
+    fn judge(&self, fates: Vec<Fate>) -> Tally {
+        let (mut published, mut failed, mut unharmed) = (Vec::new(), Vec::new(), Vec::new());
+        let mut trouble = None;
+        for fate in fates {
+            match fate {
+                Fate::Published(claim, lag) => {
+                    self.meter.published(lag);
+                    published.push(claim);
+                }
+                Fate::Failed(failure, error) => {
+                    tracing::warn!(id = failure.claim.id(), %error, "an outbox record failed");
+                    self.meter.failed();
+                    self.report(&error);
+                    failed.push(failure);
+                }
+                Fate::Unharmed(claim, error) => {
+                    trouble.get_or_insert(error);
+                    unharmed.push(claim);
+                }
+                Fate::HeldUp(claim) => unharmed.push(claim),
+            }
+        }
+        let tally = Tally { published: published.len(), failed: failed.len(), trouble };
+        self.notes.add(Note::Published(published));
+        self.notes.add(Note::Failed(failed));
+        self.notes.add(Note::GivenBack(unharmed));
+        tally
+    }
+
+    pub(super) fn put_down(&self, batch: Option<Batch>) {
+        if let Some(batch) = batch {
+            self.notes.add(batch.given_back());
+        }
+    }
+
+    /// Writes down what is not written yet, for as long as closing may take.
+    pub(super) async fn write_to_the_end(&self) {
+        let mut troubles = Troubles::new(self.settings.poll);
+        while !self.notes.is_empty() && !self.cut_off.is_cancelled() {
+            let Err(error) = self.notes.write(&*self.store).await else { continue };
+            tokio::select! {
+                () = self.cut_off.cancelled() => {}
+                () = tokio::time::sleep(troubles.meet(&error, true)) => {}
+            }
+        }
+    }
+}
