@@ -21,19 +21,30 @@ struct Tally {
     trouble: Option<Error>,
 }
 
+impl Tally {
+    /// An error where the batch or the writing down met trouble.
+    fn and(self, written: Result<()>) -> Result<Self> {
+        match self.trouble {
+            Some(error) => Err(error),
+            None => written.map(|()| self),
+        }
+    }
+}
+
 impl Core {
-    /// Publishes a batch while the next one is being claimed, where no order is kept; says whether
-    /// to go on at once. A batch of which nothing went out is no reason to: the store may hand it
-    /// out again.
+    /// Publishes a batch; where no order is kept and more seems to wait, while the next one is
+    /// claimed and the one before it is marked. Says whether to go on at once. A batch of which
+    /// nothing went out is no reason to: the store may hand it out again.
     pub(super) async fn send_and_claim_next(&self, batch: Batch, hand: &mut Hand) -> Result<bool> {
         if hand.lock.is_some() || !batch.is_full() || self.closing.is_cancelled() {
             return Ok(self.send(batch, hand.lock.as_ref()).await?.published > 0);
         }
-        let (sent, claimed) = tokio::join!(self.send(batch, None), self.claim());
+        let (tally, written, claimed) =
+            tokio::join!(self.publish(batch, None), self.notes.write(&*self.store), self.claim());
         if let Ok(batch) = claimed {
             hand.next = (!batch.is_empty()).then_some(batch);
         }
-        match sent {
+        match tally.and(written) {
             Ok(tally) => Ok(tally.published > 0 || hand.next.is_some()),
             Err(error) => {
                 self.put_down(hand.next.take());
@@ -81,17 +92,17 @@ impl Core {
     /// Publishes a batch, marks what went out, counts an attempt for what failed by its own
     /// fault, and gives the rest back.
     async fn send(&self, batch: Batch, lock: Option<&RelayLock>) -> Result<Tally> {
-        let fates = batch.publish(&self.client, &*self.store, lock).await;
-        let mut tally = self.judge(fates);
+        // The batch before may not be marked yet. What cannot be written now comes again below.
+        let (tally, _) = tokio::join!(self.publish(batch, lock), self.notes.write(&*self.store));
+        tally.and(self.notes.write(&*self.store).await)
+    }
+
+    /// Publishes a batch and notes what became of it.
+    async fn publish(&self, batch: Batch, lock: Option<&RelayLock>) -> Tally {
+        let tally = self.judge(batch.publish(&self.client, &*self.store, lock).await);
         self.published.fetch_add(tally.published as u64, Ordering::Relaxed);
         self.failed.fetch_add(tally.failed as u64, Ordering::Relaxed);
-        if let Err(error) = self.notes.write(&*self.store).await {
-            tally.trouble.get_or_insert(error);
-        }
-        match tally.trouble {
-            Some(error) => Err(error),
-            None => Ok(tally),
-        }
+        tally
     }
 
     fn judge(&self, fates: Vec<Fate>) -> Tally {

@@ -124,7 +124,6 @@ impl Core {
 
     /// Sends the batch in hand, or takes one; says whether to go on at once.
     async fn pass(&self, hand: &mut Hand) -> Result<bool> {
-        self.notes.write(&*self.store).await?;
         if !self.leads(hand).await? {
             return Ok(false);
         }
@@ -134,8 +133,8 @@ impl Core {
             }
             // It waited too long for the one before it, and another relay may have it by now.
             self.put_down(Some(batch));
-            self.notes.write(&*self.store).await?;
         }
+        self.notes.write(&*self.store).await?;
         let batch = self.claim().await?;
         hand.next = (!batch.is_empty()).then_some(batch);
         Ok(hand.next.is_some())
