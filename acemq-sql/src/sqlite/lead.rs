@@ -3,6 +3,7 @@
 
 use std::{
     fs::{File, TryLockError},
+    io,
     sync::Arc,
     time::Duration,
 };
@@ -35,16 +36,17 @@ pub(super) async fn lead(
         return Ok(Some(hold(held)));
     };
     let deadline = Instant::now() + wait;
-    let file = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(format!("{file}-{}.relay", table.name()))
-        .map_err(sqlx::Error::Io)?;
+    let path = format!("{file}-{}.relay", table.name());
+    let failed = |error: io::Error| {
+        // As an `Io` it would read as a lost connection.
+        sqlx::Error::Configuration(format!("the lock file {path}: {error}").into())
+    };
+    let file =
+        File::options().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(Some(hold(file))),
-            Err(TryLockError::Error(error)) => return Err(sqlx::Error::Io(error)),
+            Err(TryLockError::Error(error)) => return Err(failed(error)),
             Err(TryLockError::WouldBlock) if Instant::now() >= deadline => return Ok(None),
             Err(TryLockError::WouldBlock) => sleep(ASK.min(deadline - Instant::now())).await,
         }

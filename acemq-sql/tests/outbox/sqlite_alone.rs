@@ -30,6 +30,17 @@ async fn a_relay_of_another_process_leads_until_that_process_ends() {
 }
 
 #[tokio::test]
+async fn a_lock_file_that_cannot_be_made_is_named() {
+    let database = Database::create().await.unwrap();
+    let outbox = database.outbox().await;
+    std::fs::create_dir(database.file("test.sqlite-acemq_outbox.relay")).unwrap();
+    let error = outbox.lead(NOW).await.unwrap_err();
+    let cause = std::error::Error::source(&error).unwrap().to_string();
+    assert_eq!(error.kind(), acemq::ErrorKind::Store);
+    assert!(cause.contains("acemq_outbox.relay"), "{error}: {cause}");
+}
+
+#[tokio::test]
 async fn a_database_in_memory_has_one_active_relay_as_well() {
     let pool = SqlitePoolOptions::new().max_connections(1).connect("sqlite::memory:").await;
     let outbox = Outbox::new(pool.unwrap());

@@ -65,18 +65,24 @@ impl Core {
                 return Ok(0);
             }
         }
+        let drained = self.drain_with(lock.as_ref(), batches).await;
+        if let Some(lock) = lock {
+            // Also after an error: the next drain is to find it free.
+            lock.release().await;
+        }
+        drained
+    }
+
+    async fn drain_with(&self, lock: Option<&RelayLock>, batches: usize) -> Result<usize> {
         let mut published = 0;
         for _ in 0..batches {
             let batch = self.claim().await?;
-            let sent = self.send(batch, lock.as_ref()).await?;
+            let sent = self.send(batch, lock).await?;
             published += sent.published;
             // Nothing was there, or nothing could be done about it.
             if sent.published + sent.failed == 0 {
                 break;
             }
-        }
-        if let Some(lock) = lock {
-            lock.release().await;
         }
         Ok(published)
     }

@@ -341,6 +341,23 @@ async fn a_relay_whose_claims_are_not_renewed_stops_before_they_run_out() {
     drop(relay);
 }
 
+// promise: OB-23
+#[tokio::test(start_paused = true)]
+async fn a_drain_in_order_that_failed_lets_the_next_one_in() {
+    let broker = MemoryBroker::new();
+    let mq = connected(&broker).await;
+    let outbox = MemoryOutboxStore::new();
+    for number in 0..3 {
+        outbox.add(&numbered(&mq, "orders", number).await);
+    }
+    let relay = OutboxRelay::builder(&mq, outbox).order(PerKey).batch(1).build();
+    broker.block("low on memory");
+    assert_eq!(relay.drain_once().await.unwrap_err().kind(), ErrorKind::Blocked);
+    broker.unblock();
+    assert_eq!(relay.drain_once().await.unwrap(), 1);
+    assert_eq!(relay.drain().await.unwrap(), 2);
+}
+
 // promise: OB-28
 #[tokio::test(start_paused = true)]
 async fn a_store_without_a_lock_refuses_the_ordered_modes_and_says_so() {
