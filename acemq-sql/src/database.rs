@@ -12,6 +12,7 @@ use crate::{
     insert::Insert,
     statement::{Statement, Value},
     table::{Layout, Look, Table},
+    transaction::dialect::{ClaimSql, TransactionDialect},
 };
 
 /// A database that the stores work on: PostgreSQL (feature `postgres`), SQLite (feature
@@ -25,7 +26,7 @@ use crate::{
 )]
 pub trait SqlDatabase: sqlx::Database {
     #[doc(hidden)]
-    type Dialect: Dialect<Self>;
+    type Dialect: Dialect<Self> + TransactionDialect<Self>;
 }
 
 /// The dialect of a database.
@@ -182,6 +183,8 @@ pub struct IdempotencySql {
     /// Target.
     pub(crate) purge: Batch,
     pub(crate) size: Arc<str>,
+    /// What the same comes to in a handler's transaction.
+    pub(crate) in_transaction: ClaimSql,
 }
 
 /// What a database's failure is to the library.

@@ -4,6 +4,8 @@
 //! that changes nothing where the key exists, then a look at the row, then an update that takes
 //! over only what has expired.
 
+mod transactional;
+
 use std::{
     fmt,
     sync::{Arc, OnceLock},
@@ -12,6 +14,7 @@ use std::{
 
 use acemq::{Claim, Error, ErrorKind, IdempotencyStore, Lease, Result};
 use sqlx::Pool;
+use tokio::sync::Semaphore;
 
 use crate::{
     database::{Dialect, DialectOf, IdempotencySql, SqlDatabase, failed},
@@ -20,6 +23,7 @@ use crate::{
     statement::Statement,
     table::{self, Table},
     time::micros,
+    transaction::dialect::TransactionDialect,
 };
 
 const DEFAULT_TABLE: &str = "acemq_idempotency";
@@ -64,6 +68,8 @@ pub struct SqlIdempotency<DB: SqlDatabase> {
     name: HolderName,
     /// The statements, once the table has been looked at.
     sql: Arc<OnceLock<Arc<IdempotencySql>>>,
+    /// Where only one transaction at a time can write: who is next, in order and without polling.
+    turn: Option<Arc<Semaphore>>,
 }
 
 impl<DB: SqlDatabase> SqlIdempotency<DB> {
@@ -77,6 +83,7 @@ impl<DB: SqlDatabase> SqlIdempotency<DB> {
             retention: DEFAULT_RETENTION,
             name: HolderName::new(),
             sql: Arc::default(),
+            turn: DialectOf::<DB>::ONE_AT_A_TIME.then(|| Arc::new(Semaphore::new(1))),
         }
     }
 
@@ -145,15 +152,29 @@ impl<DB: SqlDatabase> SqlIdempotency<DB> {
 
     async fn prepared(&self, doing: &str) -> Result<(Session<DB>, Arc<IdempotencySql>)> {
         let mut session = self.session(doing).await?;
+        let sql = self.sql_from(&mut session).await?;
+        Ok((session, sql))
+    }
+
+    /// The statements for this table, which is looked at once.
+    async fn sql_from(&self, connection: &mut DB::Connection) -> Result<Arc<IdempotencySql>> {
         if let Some(sql) = self.sql.get() {
-            return Ok((session, Arc::clone(sql)));
+            return Ok(Arc::clone(sql));
         }
-        let look = DialectOf::<DB>::look(&mut session, &self.table)
+        let look = DialectOf::<DB>::look(connection, &self.table)
             .await
             .map_err(failed(|| self.doing("look at the table")))?;
         let layout = table::IDEMPOTENCY.check(&self.table, look, &self.schema_statements())?;
         let sql = DialectOf::<DB>::idempotency_sql(&self.table, &layout);
-        Ok((session, Arc::clone(self.sql.get_or_init(|| Arc::new(sql)))))
+        Ok(Arc::clone(self.sql.get_or_init(|| Arc::new(sql))))
+    }
+
+    fn warn_of_taking_over(&self, key: &str) {
+        tracing::warn!(
+            key,
+            table = %self.table,
+            "took over an expired claim: its holder died or was too slow"
+        );
     }
 
     fn doing(&self, what: &str) -> String {
@@ -233,11 +254,7 @@ impl<DB: SqlDatabase> IdempotencyStore for SqlIdempotency<DB> {
             let taken = session.run(with_values(&sql.take_over)).await;
             if taken.map_err(failed(doing))? == 1 {
                 if !confirmed {
-                    tracing::warn!(
-                        key,
-                        table = %self.table,
-                        "took over an expired claim: its holder died or was too slow"
-                    );
+                    self.warn_of_taking_over(key);
                 }
                 return Ok(Claim::Owned(Lease::new(key, token)));
             }
@@ -254,6 +271,10 @@ impl<DB: SqlDatabase> IdempotencyStore for SqlIdempotency<DB> {
             .await
             .map_err(failed(|| self.doing(&format!("renew the claim on key {:?}", lease.key()))))?;
         Ok(renewed == 1)
+    }
+
+    async fn check(&self) -> Result<()> {
+        self.prepared("look at the table").await.map(drop)
     }
 
     fn lease(&self) -> Option<Duration> {
@@ -306,6 +327,7 @@ impl<DB: SqlDatabase> Clone for SqlIdempotency<DB> {
             retention: self.retention,
             name: self.name.clone(),
             sql: Arc::clone(&self.sql),
+            turn: self.turn.clone(),
         }
     }
 }

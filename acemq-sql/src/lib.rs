@@ -35,11 +35,13 @@ mod sqlite;
 mod statement;
 mod table;
 mod time;
+mod transaction;
 
 pub use crate::{
     database::SqlDatabase,
     idempotency::SqlIdempotency,
     outbox::{RecordStatement, SqlOutbox},
+    transaction::{HandlerTransaction, OpenTransaction, TransactionHold},
 };
 
 /// The outbox on PostgreSQL.

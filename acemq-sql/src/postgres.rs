@@ -5,6 +5,7 @@
 
 mod idempotency;
 mod outbox;
+mod transaction;
 
 use std::time::SystemTime;
 

@@ -6,6 +6,7 @@
 
 mod idempotency;
 mod outbox;
+mod transaction;
 
 use std::time::SystemTime;
 

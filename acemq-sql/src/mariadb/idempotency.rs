@@ -1,6 +1,6 @@
 //! The idempotency store in MariaDB's SQL.
 
-use super::{NOW, OPTIONS, READ_COMMITTED, cast};
+use super::{NOW, OPTIONS, READ_COMMITTED, cast, transaction};
 use crate::{
     database::{Batch, IdempotencySql},
     table::{Layout, Table},
@@ -59,6 +59,7 @@ pub(super) fn statements(table: &Table, _: &Layout) -> IdempotencySql {
             ),
         ),
         size: format!("SELECT count(*) FROM {t}").into(),
+        in_transaction: transaction::claim_sql(table),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The idempotency store in PostgreSQL's SQL.
 
-use super::{compared, written};
+use super::{compared, transaction, written};
 use crate::{
     database::{Batch, IdempotencySql},
     table::{Layout, Table},
@@ -49,6 +49,7 @@ pub(super) fn statements(table: &Table, layout: &Layout) -> IdempotencySql {
              DELETE FROM {t} AS i USING old WHERE i.message_id = old.message_id"
         )),
         size: format!("SELECT count(*) FROM {t}").into(),
+        in_transaction: transaction::claim_sql(table, layout),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The idempotency store in SQLite's SQL.
 
-use super::{NOW, later};
+use super::{NOW, later, transaction};
 use crate::{
     database::{Batch, IdempotencySql},
     table::{Layout, Table},
@@ -47,6 +47,7 @@ pub(super) fn statements(table: &Table, _: &Layout) -> IdempotencySql {
              WHERE expires_at <= {NOW} ORDER BY expires_at LIMIT $1)"
         )),
         size: format!("SELECT count(*) FROM {t}").into(),
+        in_transaction: transaction::claim_sql(table),
     }
 }
 

@@ -13,6 +13,7 @@ pub(crate) trait ErasedIdempotencyStore: Send + Sync {
     fn release<'a>(&'a self, lease: &'a Lease) -> BoxFuture<'a, Result<()>>;
     fn try_claim<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Claim>>;
     fn renew<'a>(&'a self, lease: &'a Lease) -> BoxFuture<'a, Result<bool>>;
+    fn check(&self) -> BoxFuture<'_, Result<()>>;
     fn lease(&self) -> Option<Duration>;
     fn retention(&self) -> Option<Duration>;
     fn purge_expired(&self) -> BoxFuture<'_, Result<u64>>;
@@ -42,6 +43,10 @@ impl<S: IdempotencyStore> ErasedIdempotencyStore for S {
 
     fn renew<'a>(&'a self, lease: &'a Lease) -> BoxFuture<'a, Result<bool>> {
         Box::pin(IdempotencyStore::renew(self, lease))
+    }
+
+    fn check(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(IdempotencyStore::check(self))
     }
 
     fn lease(&self) -> Option<Duration> {
@@ -109,6 +114,10 @@ impl IdempotencyStore for SharedIdempotencyStore {
 
     async fn renew(&self, lease: &Lease) -> Result<bool> {
         self.0.renew(lease).await
+    }
+
+    async fn check(&self) -> Result<()> {
+        self.0.check().await
     }
 
     fn lease(&self) -> Option<Duration> {

@@ -105,6 +105,15 @@ pub trait IdempotencyStore: Send + Sync + 'static {
         async { Ok(true) }
     }
 
+    /// Whether the store can be used, asked once when a consumer starts. The default says yes.
+    ///
+    /// # Errors
+    /// What is wrong with it: a table that is missing, say. The start fails where the error is
+    /// not transient; a store that is merely away is waited for.
+    fn check(&self) -> impl Future<Output = Result<()>> + Send {
+        async { Ok(()) }
+    }
+
     /// How long a claim is held; `None` where the store does not say, and then nobody renews.
     fn lease(&self) -> Option<Duration> {
         None
