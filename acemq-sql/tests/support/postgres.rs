@@ -64,6 +64,20 @@ impl Database {
         pool(4, self.options.clone()).await
     }
 
+    /// Another process's pool, whose sessions begin with a statement.
+    pub(crate) async fn pool_after(&self, statement: &'static str) -> Pool {
+        PgPoolOptions::new()
+            .max_connections(4)
+            .after_connect(move |connection, _| {
+                Box::pin(
+                    async move { sqlx::raw_sql(statement).execute(connection).await.map(drop) },
+                )
+            })
+            .connect_with(self.options.clone())
+            .await
+            .unwrap()
+    }
+
     /// Whose sessions do not wait for a lock for long.
     pub(crate) async fn impatient_pool(&self) -> Pool {
         pool(2, self.options.clone().options([("lock_timeout", "200ms")])).await

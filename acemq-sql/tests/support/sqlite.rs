@@ -66,6 +66,12 @@ impl Database {
         pool(4, self.options.clone()).await
     }
 
+    /// Another process's pool, whose sessions begin with a statement. Every isolation is the same
+    /// here.
+    pub(crate) async fn pool_after(&self, _: &str) -> Pool {
+        self.another_pool().await
+    }
+
     /// Whose sessions do not wait for a lock for long.
     pub(crate) async fn impatient_pool(&self) -> Pool {
         pool(2, self.options.clone().busy_timeout(Duration::from_millis(200))).await
