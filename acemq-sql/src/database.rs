@@ -176,6 +176,8 @@ pub struct IdempotencySql {
     pub(crate) take_over: Arc<str>,
     /// Key, retention.
     pub(crate) confirm: Arc<str>,
+    /// Keys, retention. Leaves out those that have no row.
+    pub(crate) confirm_batch: Arc<str>,
     /// Key, token.
     pub(crate) release: Arc<str>,
     /// Key, token, lease.

@@ -221,6 +221,30 @@ impl<DB: SqlDatabase> IdempotencyStore for SqlIdempotency<DB> {
         Ok(())
     }
 
+    async fn confirm_batch(&self, leases: &[Lease]) -> Result<()> {
+        if leases.is_empty() {
+            return Ok(());
+        }
+        for lease in leases {
+            check_key(lease.key())?;
+        }
+        let (mut session, sql) = self.prepared("confirm keys").await?;
+        let keys = leases.iter().map(|lease| lease.key().to_owned()).collect();
+        let confirm = Statement::new(&sql.confirm_batch).planned_each_time();
+        let confirmed = session
+            .run(confirm.list(keys).integer(micros(self.retention)))
+            .await
+            .map_err(failed(|| self.doing(&format!("confirm {} keys", leases.len()))))?;
+        drop(session);
+        if confirmed != leases.len() as u64 {
+            // Some of their rows were purged meanwhile: those have to be made again.
+            for lease in leases {
+                self.confirm(lease).await?;
+            }
+        }
+        Ok(())
+    }
+
     async fn release(&self, lease: &Lease) -> Result<()> {
         let (mut session, sql) = self.prepared("release a key").await?;
         let release = Statement::new(&sql.release).text(lease.key()).text(lease.token());

@@ -33,6 +33,11 @@ pub(super) fn statements(table: &Table, _: &Layout) -> IdempotencySql {
              expires_at = excluded.expires_at"
         )
         .into(),
+        confirm_batch: format!(
+            "UPDATE {t} SET state = 'CONFIRMED', claimed_by = NULL, recorded_at = {NOW}, \
+             expires_at = {after_2} WHERE message_id IN (SELECT value FROM json_each($1))"
+        )
+        .into(),
         release: format!(
             "DELETE FROM {t} WHERE message_id = $1 AND claimed_by = $2 AND state = 'CLAIMED'"
         )

@@ -10,7 +10,7 @@ use std::{
 
 use futures_util::FutureExt as _;
 
-use super::{outage::Outage, runtime::Core};
+use super::{confirmations::Confirmations, outage::Outage, runtime::Core};
 use crate::{
     error::{Error, ErrorKind, Result},
     idempotency::{Claim, IdempotencyStore, Lease, SharedIdempotencyStore},
@@ -27,6 +27,7 @@ const SHORTEST_RENEWAL: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub(super) struct Idempotency {
     store: SharedIdempotencyStore,
+    confirmations: Confirmations,
     /// Keys whose handler ran here and whose confirmation is still being written: whatever the
     /// store says of them, the handler does not run again.
     unconfirmed: Mutex<HashSet<String>>,
@@ -34,7 +35,7 @@ pub(super) struct Idempotency {
 
 impl Idempotency {
     pub(super) fn new(store: SharedIdempotencyStore) -> Self {
-        Self { store, unconfirmed: Mutex::default() }
+        Self { store, confirmations: Confirmations::new(), unconfirmed: Mutex::default() }
     }
 
     pub(super) async fn check(&self) -> Result<()> {
@@ -100,7 +101,8 @@ impl Idempotency {
         let _unconfirmed = Unconfirmed::new(self, lease.key());
         let mut outage = Outage::of(core);
         loop {
-            let Err(error) = answer(|| self.store.confirm(lease)).await else { return true };
+            let confirmed = self.confirmations.confirm(&self.store, lease).await;
+            let Err(error) = confirmed else { return true };
             tracing::warn!(
                 key = lease.key(), %error,
                 "the handler ran, and the idempotency store could not record it; trying again"

@@ -8,6 +8,7 @@
 mod ack;
 mod builder;
 mod claim;
+mod confirmations;
 mod consumer;
 mod copies;
 mod counters;

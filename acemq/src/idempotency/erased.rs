@@ -10,6 +10,7 @@ pub(crate) trait ErasedIdempotencyStore: Send + Sync {
     fn claim<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<bool>>;
     fn is_confirmed<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<bool>>;
     fn confirm<'a>(&'a self, lease: &'a Lease) -> BoxFuture<'a, Result<()>>;
+    fn confirm_batch<'a>(&'a self, leases: &'a [Lease]) -> BoxFuture<'a, Result<()>>;
     fn release<'a>(&'a self, lease: &'a Lease) -> BoxFuture<'a, Result<()>>;
     fn try_claim<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Claim>>;
     fn renew<'a>(&'a self, lease: &'a Lease) -> BoxFuture<'a, Result<bool>>;
@@ -31,6 +32,10 @@ impl<S: IdempotencyStore> ErasedIdempotencyStore for S {
 
     fn confirm<'a>(&'a self, lease: &'a Lease) -> BoxFuture<'a, Result<()>> {
         Box::pin(IdempotencyStore::confirm(self, lease))
+    }
+
+    fn confirm_batch<'a>(&'a self, leases: &'a [Lease]) -> BoxFuture<'a, Result<()>> {
+        Box::pin(IdempotencyStore::confirm_batch(self, leases))
     }
 
     fn release<'a>(&'a self, lease: &'a Lease) -> BoxFuture<'a, Result<()>> {
@@ -102,6 +107,10 @@ impl IdempotencyStore for SharedIdempotencyStore {
 
     async fn confirm(&self, lease: &Lease) -> Result<()> {
         self.0.confirm(lease).await
+    }
+
+    async fn confirm_batch(&self, leases: &[Lease]) -> Result<()> {
+        self.0.confirm_batch(leases).await
     }
 
     async fn release(&self, lease: &Lease) -> Result<()> {

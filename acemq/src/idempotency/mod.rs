@@ -82,6 +82,18 @@ pub trait IdempotencyStore: Send + Sync + 'static {
     /// lost meanwhile, and doing it twice is harmless.
     fn confirm(&self, lease: &Lease) -> impl Future<Output = Result<()>> + Send;
 
+    /// Records of several keys at once that the work is done: a consumer hands over together what
+    /// its handlers finish at the same time. All of them or an error; the default calls
+    /// [`confirm`](Self::confirm) for each.
+    fn confirm_batch(&self, leases: &[Lease]) -> impl Future<Output = Result<()>> + Send {
+        async move {
+            for lease in leases {
+                self.confirm(lease).await?;
+            }
+            Ok(())
+        }
+    }
+
     /// Gives up a claim so that the message can be handled again. Only its own claim: one that
     /// another holder took over, or a confirmation, stays.
     fn release(&self, lease: &Lease) -> impl Future<Output = Result<()>> + Send;
