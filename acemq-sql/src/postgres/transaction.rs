@@ -6,7 +6,6 @@ use sqlx::{PgConnection, Postgres, error::DatabaseError};
 
 use super::{PostgresDialect, compared, written};
 use crate::{
-    database::Dialect,
     statement::Statement,
     table::{Layout, Table},
     transaction::dialect::{ClaimSql, Fault, TransactionDialect},
@@ -28,9 +27,17 @@ impl TransactionDialect<Postgres> for PostgresDialect {
     }
 
     async fn is_whole(connection: &mut PgConnection) -> sqlx::Result<bool> {
-        // It fails in a transaction in which a statement has failed: the server would answer a
-        // COMMIT by rolling back, and call that a success.
-        Self::in_transaction(connection).await
+        // A savepoint is refused outside of a transaction, and also in one in which a statement has
+        // failed: the server would answer its COMMIT by rolling back, and call that a success. Both
+        // statements go in one piece.
+        let savepoint = "SAVEPOINT acemq_is_whole; RELEASE SAVEPOINT acemq_is_whole";
+        match sqlx::raw_sql(savepoint).execute(connection).await {
+            Ok(_) => Ok(true),
+            Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some("25P01") => {
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn refusal(error: &dyn DatabaseError) -> Fault {
