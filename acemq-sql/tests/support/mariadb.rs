@@ -58,6 +58,11 @@ impl Database {
         self.options.clone()
     }
 
+    /// Where it is, for another process.
+    pub(crate) fn url(&self) -> String {
+        self.database.url().to_owned()
+    }
+
     pub(crate) fn takes_two_writers(&self) -> bool {
         true
     }
@@ -79,6 +84,20 @@ impl Database {
                 Box::pin(
                     async move { sqlx::raw_sql(statement).execute(connection).await.map(drop) },
                 )
+            })
+            .connect_with(self.options.clone())
+            .await
+            .unwrap()
+    }
+
+    /// Whose sessions see the database's clock so many hours off, where it stands still.
+    pub(crate) async fn pool_with_clock_off_by(&self, hours: i64) -> Pool {
+        let set = format!("SET timestamp = UNIX_TIMESTAMP() + {hours} * 3600");
+        MySqlPoolOptions::new()
+            .max_connections(2)
+            .after_connect(move |connection, _| {
+                let set = sqlx::AssertSqlSafe(set.clone());
+                Box::pin(async move { sqlx::raw_sql(set).execute(connection).await.map(drop) })
             })
             .connect_with(self.options.clone())
             .await

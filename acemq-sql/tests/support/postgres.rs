@@ -51,6 +51,11 @@ impl Database {
         Some(Self { pool, options, database })
     }
 
+    /// Where it is, for another process.
+    pub(crate) fn url(&self) -> String {
+        self.database.url().to_owned()
+    }
+
     pub(crate) fn takes_two_writers(&self) -> bool {
         true
     }
@@ -76,6 +81,21 @@ impl Database {
             .connect_with(self.options.clone())
             .await
             .unwrap()
+    }
+
+    /// Whose sessions see the database's clock so many hours off.
+    pub(crate) async fn pool_with_clock_off_by(&self, hours: i64) -> Pool {
+        let schema = testkit::unique("clock");
+        self.execute(&format!("CREATE SCHEMA {schema}")).await;
+        for clock in ["clock_timestamp", "statement_timestamp", "transaction_timestamp", "now"] {
+            self.execute(&format!(
+                "CREATE FUNCTION {schema}.{clock}() RETURNS timestamptz LANGUAGE sql VOLATILE \
+                 AS $$ SELECT pg_catalog.{clock}() + INTERVAL '{hours} hours' $$"
+            ))
+            .await;
+        }
+        let path = format!("{schema}, pg_catalog, public");
+        pool(2, self.options.clone().options([("search_path", path)])).await
     }
 
     /// Whose sessions do not wait for a lock for long.

@@ -53,6 +53,11 @@ impl Database {
         Some(Self { pool, options, folder })
     }
 
+    /// Where it is, for another process.
+    pub(crate) fn url(&self) -> String {
+        format!("sqlite://{}", self.folder.path().join("test.sqlite").display())
+    }
+
     pub(crate) fn takes_two_writers(&self) -> bool {
         false
     }

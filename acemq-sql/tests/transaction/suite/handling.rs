@@ -58,12 +58,8 @@ async fn the_writes_the_outgoing_messages_and_the_confirmation_commit_together()
         // What was acknowledged does not come back.
         assert_eq!(shop.ready("").await, 0);
         assert_eq!(shop.mq.inspect_queue(&shipped).await.unwrap().unwrap().messages, 1);
-        for queue in [&shipped, &shop.queue] {
-            shop.mq.delete_queue(queue).await.unwrap();
-        }
-        for suffix in [".dlq", ".parked"] {
-            shop.mq.delete_queue(&format!("{}{suffix}", shop.queue)).await.unwrap();
-        }
+        shop.mq.delete_queue(&shipped).await.unwrap();
+        shop.remove_queues().await;
         shop.mq.close().await.unwrap();
     }
 }

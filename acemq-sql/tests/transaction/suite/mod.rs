@@ -3,6 +3,7 @@
 mod claiming;
 mod failing;
 mod handling;
+mod killing;
 mod trouble;
 
 use std::time::Duration;
@@ -103,6 +104,13 @@ impl Shop {
         let reason = tokio::time::timeout(SOON, reasons.recv()).await.unwrap().unwrap();
         consumer.close().await.unwrap();
         reason
+    }
+
+    /// For a broker that outlives the test.
+    pub(super) async fn remove_queues(&self) {
+        for suffix in ["", ".dlq", ".parked"] {
+            self.mq.delete_queue(&format!("{}{suffix}", self.queue)).await.unwrap();
+        }
     }
 
     /// Every connection of the pool is usable, and none is in a transaction: what it does next
