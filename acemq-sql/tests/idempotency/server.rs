@@ -81,9 +81,8 @@ async fn a_connection_lost_at_any_step_of_a_claim_is_an_error_and_never_an_answe
             });
             tokio::time::sleep(Duration::from_millis(step * 8 + 4)).await;
             proxy.cut().await;
-            let claimed = claiming.await.unwrap();
             proxy.restore().await;
-            match claimed {
+            match claiming.await.unwrap() {
                 Err(error) => {
                     assert!(error.is_transient(), "{error}");
                     lost += 1;
