@@ -65,8 +65,8 @@ async fn a_connection_lost_at_any_step_of_a_claim_is_an_error_and_never_an_answe
     proxy.delay(Duration::from_millis(8));
     let store = Idempotency::new(pool);
     let mut lost = 0;
-    // Each way to the database and back takes two steps, and a claim has up to four of them.
-    for step in 0..10 {
+    // Each way to the database and back takes two steps, and a claim has up to six of them.
+    for step in 0..14 {
         let (done, dead) = (format!("done{step}"), format!("dead{step}"));
         let lease = own(&near, &done).await;
         near.confirm(&lease).await.unwrap();
