@@ -40,6 +40,10 @@ const CONFIRMED: &str = "CONFIRMED";
 
 /// Remembers handled messages in a table of the application's database.
 ///
+/// It serves [`idempotent`](acemq::ConsumerBuilder::idempotent) consumers, and those whose handlers
+/// write in a transaction of the same database
+/// ([`start_in_transaction`](acemq::ConsumerBuilder::start_in_transaction)).
+///
 /// A claim is a lease of five minutes on the database's clock, a confirmation is remembered for a
 /// day. A new key costs one statement. Nothing on a message's way deletes a row: schedule
 /// [`purge_expired`](IdempotencyStore::purge_expired). Cheap to clone.

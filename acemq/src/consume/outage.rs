@@ -30,7 +30,7 @@ impl Core {
                 Ok(answer) => return Some(answer),
                 Err(error) => error,
             };
-            tracing::warn!(key, %error, "the idempotency store is down; the message waits");
+            tracing::warn!(key, %error, "the idempotency store does not answer; the message waits");
             tokio::select! {
                 () = self.closing.cancelled() => return None,
                 () = outage.pause(&error) => {}
