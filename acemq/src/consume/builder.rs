@@ -225,7 +225,8 @@ impl<T, C> ConsumerBuilder<T, C> {
     /// it is given an open transaction, and gives it back to have it committed. Then the message
     /// is acknowledged. An outbox's records that it adds in the transaction commit with the rest.
     /// A handler that fails, panics or runs too long has done nothing, and its message takes the
-    /// usual way: the retry policy, or the dead-letter queue for [`HandlerError::fatal`].
+    /// usual way: the retry policy, or the dead-letter queue for [`HandlerError::fatal`]. There is
+    /// no [`Ack`] to choose: what is given back is accepted, and what is not is undone.
     ///
     /// A transaction that the database undoes for the sake of another (a deadlock, a serialization
     /// failure), or loses, is run again at once, up to five times in all, before it counts as a

@@ -1,11 +1,8 @@
 //! What happens to a message whose handler is in order.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering},
 };
 
 use acemq::{ErrorKind, HandlerError, Message, OutboxRelay, OutboxStore, Queue};
@@ -234,10 +231,7 @@ async fn closing_waits_for_a_running_handler_and_its_commit() {
     let consumer = shop.consumer().start_in_transaction(shop.store.clone(), handler).await.unwrap();
     shop.send("o-1").await;
     tokio::time::timeout(SOON, begun.notified()).await.unwrap();
-    let (closed, ()) = tokio::join!(consumer.close(), async {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        go.notify_one();
-    });
+    let (closed, ()) = tokio::join!(consumer.close(), async { go.notify_one() });
     closed.unwrap();
     assert_eq!((shop.effects().await, shop.confirmed().await), (1, 1));
     assert_eq!(shop.ready("").await, 0);
