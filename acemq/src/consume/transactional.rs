@@ -144,9 +144,7 @@ where
         for run in 1.. {
             let verdict = match self.run(core, Arc::clone(&received), payload, open).await {
                 Run::Ended(verdict) => return verdict,
-                Run::Undone(verdict) if run == RUNS || core.closing.is_cancelled() => {
-                    return verdict;
-                }
+                Run::Undone(verdict) if run == RUNS => return verdict,
                 Run::Undone(verdict) => verdict,
             };
             tracing::info!(

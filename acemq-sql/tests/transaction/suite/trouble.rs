@@ -14,7 +14,7 @@ use acemq::{
 };
 use acemq_sql::TransactionHold;
 use testkit::eventually;
-use tokio::sync::Barrier;
+use tokio::sync::{Barrier, Notify};
 
 use super::{
     Db, Idempotency, KILL, MOMENT, SOON, Shop, Transaction, execute, handle, settled, take_effect,
@@ -79,6 +79,32 @@ async fn a_deadlock_undoes_one_handler_which_runs_again_at_once_and_costs_no_att
     assert_eq!((consumer.counters().retried, consumer.counters().returned), (0, 0));
     assert_eq!((shop.effects().await, shop.confirmed().await), (2, 2));
     assert_eq!(shop.database.text("sum(n)", "FROM stock").await.unwrap(), "4");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handler_that_is_undone_while_the_consumer_closes_still_comes_to_its_end() {
+    let Some(shop) = Shop::open().await else { return };
+    let (begun, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (began, goes, runs) = (Arc::clone(&begun), Arc::clone(&go), AtomicU32::new(0));
+    let handler = move |message: Message<String>, transaction: Transaction| {
+        let first = runs.fetch_add(1, Ordering::SeqCst) == 0;
+        let (began, goes) = (Arc::clone(&began), Arc::clone(&goes));
+        async move {
+            if first {
+                began.notify_one();
+                goes.notified().await;
+                return Err(sqlx::Error::Io(std::io::Error::other("the connection went")).into());
+            }
+            handle(message, transaction).await
+        }
+    };
+    let consumer = shop.consumer().start_in_transaction(shop.store.clone(), handler).await.unwrap();
+    shop.send("o-1").await;
+    tokio::time::timeout(SOON, begun.notified()).await.unwrap();
+    let (closed, ()) = tokio::join!(consumer.close(), async { go.notify_one() });
+    closed.unwrap();
+    assert_eq!((shop.effects().await, shop.confirmed().await), (1, 1));
+    assert_eq!((shop.ready("").await, shop.ready(".dlq").await), (0, 0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
