@@ -202,6 +202,9 @@ impl<DB: SqlDatabase> SqlOutbox<DB> {
     /// The insert of a record as SQL and values, for Diesel and others: run it in the transaction
     /// of the application's work. The relay is told to look for the record soon.
     ///
+    /// Ask for it before that transaction opens: on first use it takes a connection of the pool to
+    /// look at the table, and waits in vain where the transaction has the only one.
+    ///
     /// # Errors
     /// Those of [`add`](Self::add): the table is looked at on first use, over the pool.
     pub async fn statement(&self, record: &OutboxRecord) -> Result<RecordStatement> {

@@ -114,6 +114,30 @@ impl Database {
         pool(2, 10, self.options.clone().statement_cache_capacity(0)).await
     }
 
+    /// Whose session sees the database's clock so many seconds ahead of this host's. It stands
+    /// still there, and so there is only one.
+    pub(crate) async fn pool_with_a_clock_ahead_by(&self, seconds: i64) -> Option<Pool> {
+        let set = format!("SET timestamp = UNIX_TIMESTAMP(SYSDATE(6)) + {seconds}");
+        let pool = MySqlPoolOptions::new()
+            .max_connections(1)
+            .after_connect(move |connection, _| {
+                let set = sqlx::AssertSqlSafe(set.clone());
+                Box::pin(async move { sqlx::raw_sql(set).execute(connection).await.map(drop) })
+            })
+            .connect_with(self.options.clone())
+            .await
+            .unwrap();
+        Some(pool)
+    }
+
+    /// What the database says about a table: its columns and its indexes.
+    pub(crate) async fn describe(&self, table: &str) -> String {
+        let show = sqlx::AssertSqlSafe(format!("SHOW CREATE TABLE {table}"));
+        let (_, create): (String, String) =
+            sqlx::query_as(show).fetch_one(&self.pool).await.unwrap();
+        create.replace(table, "TABLE")
+    }
+
     /// One connection over a slow network.
     pub(crate) async fn distant_pool(&self) -> (Option<Proxy>, Pool) {
         let proxy = Proxy::in_front_of(self.database.url()).await;

@@ -27,6 +27,12 @@ macro_rules! database {
                 sqlx::query_scalar(sqlx::AssertSqlSafe(text)).fetch_one(&self.pool).await.unwrap()
             }
 
+            /// How many rows a session of a pool counts.
+            pub(crate) async fn count_in(pool: &Pool, rows: &str) -> i64 {
+                let count = sqlx::AssertSqlSafe(format!("SELECT count(*) FROM {rows}"));
+                sqlx::query_scalar(count).fetch_one(pool).await.unwrap()
+            }
+
             pub(crate) async fn count(&self, table: &str) -> u64 {
                 let count = self.text("count(*)", &format!("FROM {table}")).await;
                 count.unwrap().parse().unwrap()

@@ -109,6 +109,36 @@ impl Database {
         pool(2, self.options.clone().statement_cache_capacity(0)).await
     }
 
+    /// Whose sessions see the database's clock so many seconds ahead of this host's.
+    pub(crate) async fn pool_with_a_clock_ahead_by(&self, seconds: i64) -> Option<Pool> {
+        self.execute("CREATE SCHEMA clock").await;
+        for clock in ["clock_timestamp", "statement_timestamp", "now"] {
+            self.execute(&format!(
+                "CREATE FUNCTION clock.{clock}() RETURNS timestamptz LANGUAGE sql STABLE AS \
+                 'SELECT pg_catalog.{clock}() + interval ''{seconds} seconds'''"
+            ))
+            .await;
+        }
+        // Named first, it comes before the system's own.
+        let options = self.options.clone().options([("search_path", "clock,pg_catalog,public")]);
+        Some(pool(4, options).await)
+    }
+
+    /// What the database says about a table: its columns and its indexes.
+    pub(crate) async fn describe(&self, table: &str) -> String {
+        let columns = format!("FROM information_schema.columns WHERE table_name = '{table}'");
+        let columns = self
+            .text(
+                "string_agg(concat_ws(' ', column_name, data_type, character_maximum_length, \
+                 is_nullable, column_default), ', ' ORDER BY ordinal_position)",
+                &columns,
+            )
+            .await;
+        let indexes = format!("FROM pg_indexes WHERE tablename = '{table}'");
+        let indexes = self.text("string_agg(indexdef, ', ' ORDER BY indexdef)", &indexes).await;
+        format!("{}; {}", columns.unwrap(), indexes.unwrap()).replace(table, "TABLE")
+    }
+
     /// One connection over a slow network.
     pub(crate) async fn distant_pool(&self) -> (Option<Proxy>, Pool) {
         let proxy = Proxy::in_front_of(self.database.url()).await;

@@ -87,6 +87,19 @@ impl Database {
         pool(2, self.options.clone().statement_cache_capacity(0)).await
     }
 
+    /// The database's clock is this host's.
+    pub(crate) async fn pool_with_a_clock_ahead_by(&self, _: i64) -> Option<Pool> {
+        None
+    }
+
+    /// What the database says about a table: its columns and its indexes.
+    pub(crate) async fn describe(&self, table: &str) -> String {
+        let rows = format!(
+            "FROM (SELECT sql FROM sqlite_master WHERE tbl_name = '{table}' ORDER BY name)"
+        );
+        self.text("group_concat(sql, '; ')", &rows).await.unwrap().replace(table, "TABLE")
+    }
+
     /// There is no network here: one connection.
     pub(crate) async fn distant_pool(&self) -> (Option<Proxy>, Pool) {
         (None, self.pool_of_one().await)

@@ -22,6 +22,7 @@ pub(crate) struct Bench {
     pub(crate) raw: Raw,
     pub(crate) rounds: usize,
     pub(crate) messages: usize,
+    pub(crate) broker: String,
     pub(crate) mariadb: String,
     pub(crate) postgres: String,
 }
@@ -34,12 +35,13 @@ pub(crate) enum QueueKind {
 }
 
 impl Bench {
-    pub(crate) async fn prepare(options: &Options, messages: usize) -> Result<Self> {
+    pub(crate) async fn prepare(options: &Options, rounds: u16, messages: usize) -> Result<Self> {
         Ok(Self {
             mq: acemq::connect(&options.broker).client_name("bench").await?,
             raw: Raw::connect(&options.broker).await?,
-            rounds: options.rounds.into(),
+            rounds: rounds.into(),
             messages,
+            broker: options.broker.clone(),
             mariadb: options.mariadb.clone(),
             postgres: options.postgres.clone(),
         })

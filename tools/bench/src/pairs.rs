@@ -23,6 +23,16 @@ pub(crate) struct Reading {
     pub(crate) cpu_seconds: Option<f64>,
 }
 
+impl Reading {
+    /// What more of the same would have taken.
+    pub(crate) fn times(self, factor: f64) -> Self {
+        Self {
+            seconds: self.seconds * factor,
+            cpu_seconds: self.cpu_seconds.map(|seconds| seconds * factor),
+        }
+    }
+}
+
 /// Takes both ways in turns, so that whatever the machine does meanwhile meets both alike. Which
 /// one goes first changes every round, and the first round only warms up.
 pub(crate) async fn alternate(

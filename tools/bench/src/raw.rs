@@ -16,7 +16,7 @@ use lapin::{
 use crate::bench::body;
 
 /// AMQP's delivery mode for a message that survives a restart of the broker.
-const PERSISTENT: u8 = 2;
+pub(crate) const PERSISTENT: u8 = 2;
 
 /// A connection by lapin.
 pub(crate) struct Raw {

@@ -8,6 +8,7 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use crate::{
     Options,
+    figures::{Figure, Measurement},
     pairs::Pair,
     rows::{Measure, Row},
     stats::Estimate,
@@ -21,6 +22,7 @@ pub(crate) struct Report {
     machine: String,
     rounds: u16,
     rows: Vec<Entry>,
+    figures: Vec<FigureEntry>,
 }
 
 /// What one row came to.
@@ -40,6 +42,18 @@ struct Entry {
     reference: f64,
     acemq: f64,
     pairs: Vec<Pair>,
+}
+
+/// What one figure came to.
+#[derive(Debug, Serialize)]
+struct FigureEntry {
+    row: &'static str,
+    about: &'static str,
+    messages: usize,
+    figure: Figure,
+    value: Estimate,
+    verdict: Verdict,
+    readings: Vec<f64>,
 }
 
 /// Whether a limit is kept.
@@ -64,6 +78,7 @@ impl Report {
             machine: machine(),
             rounds: options.rounds,
             rows: Vec::new(),
+            figures: Vec::new(),
         }
     }
 
@@ -83,6 +98,40 @@ impl Report {
         );
         self.rows.push(entry);
         Ok(line)
+    }
+
+    /// Adds what was measured by itself, and says in a line each what it came to.
+    pub(crate) fn add_figures(
+        &mut self,
+        measured: &Measurement,
+        messages: usize,
+        rounds: &[Vec<f64>],
+    ) -> Result<Vec<String>> {
+        let mut lines = Vec::new();
+        for (place, &figure) in measured.figures.iter().enumerate() {
+            let readings: Vec<f64> =
+                rounds.iter().filter_map(|round| round.get(place)).copied().collect();
+            let value = Estimate::of(readings.clone()).context("the figure has no readings")?;
+            let entry = FigureEntry {
+                row: measured.name,
+                about: measured.about,
+                messages,
+                figure,
+                value,
+                verdict: Verdict::at_most(&value, figure.at_most),
+                readings,
+            };
+            lines.push(format!(
+                "{:24} {} {}, limit {}: {}",
+                entry.row,
+                figure.name,
+                entry.value(),
+                entry.limit(),
+                verdict(entry.verdict),
+            ));
+            self.figures.push(entry);
+        }
+        Ok(lines)
     }
 
     pub(crate) fn write(&self, file: &Path) -> Result<()> {
@@ -121,15 +170,38 @@ impl Report {
                 entry.reference
             )?;
         }
+        self.figures_markdown(&mut text)?;
         writeln!(text, "\n## What the rows compare\n")?;
-        for entry in &self.rows {
-            writeln!(
-                text,
-                "- **{}**: {}. {} messages a reading.",
-                entry.row, entry.about, entry.messages
-            )?;
+        let rows = self.rows.iter().map(|entry| (entry.row, entry.about, entry.messages));
+        let figures = self.figures.iter().map(|entry| (entry.row, entry.about, entry.messages));
+        let mut said = None;
+        for (row, about, messages) in rows.chain(figures) {
+            if said.replace(row) != Some(row) {
+                writeln!(text, "- **{row}**: {about}. {messages} messages a reading.")?;
+            }
         }
         Ok(text)
+    }
+
+    fn figures_markdown(&self, text: &mut String) -> Result<()> {
+        if self.figures.is_empty() {
+            return Ok(());
+        }
+        writeln!(text, "\n| row | figure | value | limit | | readings |")?;
+        writeln!(text, "|---|---|---|---|---|---|")?;
+        for entry in &self.figures {
+            writeln!(
+                text,
+                "| {} | {} | {} | {} | {} | {} |",
+                entry.row,
+                entry.figure.name,
+                entry.value(),
+                entry.limit(),
+                verdict(entry.verdict),
+                entry.readings.len()
+            )?;
+        }
+        Ok(())
     }
 }
 
@@ -144,14 +216,13 @@ impl Entry {
                 ratio_of = "time";
                 ratio = of(|pair| pair.acemq.seconds / pair.reference.seconds)?;
                 limit = at_most;
-                // The same question with the signs turned round.
-                verdict = Verdict::of(-ratio.high, -ratio.low, at_most.map(|limit| -limit));
+                verdict = Verdict::at_most(&ratio, at_most);
             }
             Measure::Throughput { at_least } => {
                 ratio_of = "throughput";
                 ratio = of(|pair| pair.reference.seconds / pair.acemq.seconds)?;
                 limit = at_least;
-                verdict = Verdict::of(ratio.low, ratio.high, at_least);
+                verdict = Verdict::at_least(ratio.low, ratio.high, at_least);
             }
         }
         Some(Self {
@@ -170,9 +241,30 @@ impl Entry {
     }
 }
 
+impl FigureEntry {
+    fn value(&self) -> String {
+        let Estimate { median, low, high, .. } = self.value;
+        let unit = self.figure.unit;
+        match self.readings.len() {
+            1 => format!("**{median:.1} {unit}**"),
+            _ => format!("**{median:.1} {unit}** ({low:.1} to {high:.1})"),
+        }
+    }
+
+    fn limit(&self) -> String {
+        let Figure { unit, at_most, .. } = self.figure;
+        at_most.map_or_else(|| "none".to_owned(), |limit| format!("≤ {limit:.0} {unit}"))
+    }
+}
+
 impl Verdict {
-    fn of(low: f64, high: f64, at_least: Option<f64>) -> Self {
-        match at_least {
+    /// The same question as [`at_least`](Self::at_least), with the signs turned round.
+    fn at_most(value: &Estimate, limit: Option<f64>) -> Self {
+        Self::at_least(-value.high, -value.low, limit.map(|limit| -limit))
+    }
+
+    fn at_least(low: f64, high: f64, limit: Option<f64>) -> Self {
+        match limit {
             None => Self::None,
             Some(limit) if low >= limit => Self::Kept,
             Some(limit) if high < limit => Self::Broken,

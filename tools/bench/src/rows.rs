@@ -1,6 +1,9 @@
 //! The rows of the report.
 
+mod add;
+mod claim;
 mod consume;
+mod idempotency;
 mod memory;
 mod publish_pipelined;
 mod publish_serial;
@@ -127,25 +130,102 @@ pub(crate) const ROWS: &[Row] = &[
         run: |bench| Box::pin(consume::run(bench, Quorum, consume::ONE_HANDLER)),
     },
     Row {
-        name: "relay/postgres",
-        about: relay::ABOUT,
-        messages: 1_000,
-        measure: FOR_INFORMATION,
-        run: |bench| Box::pin(relay::postgres(bench)),
+        name: "relay/one-by-one/postgres/classic",
+        about: relay::ONE_BY_ONE,
+        messages: 20_000,
+        measure: Throughput { at_least: Some(13.0) },
+        run: |bench| Box::pin(relay::postgres_one_by_one(bench, Classic)),
     },
     Row {
-        name: "relay/mariadb",
-        about: relay::ABOUT,
-        messages: 1_000,
-        measure: FOR_INFORMATION,
-        run: |bench| Box::pin(relay::mariadb(bench)),
+        name: "relay/one-by-one/postgres/quorum",
+        about: relay::ONE_BY_ONE,
+        messages: 20_000,
+        measure: Throughput { at_least: Some(18.0) },
+        run: |bench| Box::pin(relay::postgres_one_by_one(bench, Quorum)),
     },
     Row {
-        name: "relay/sqlite",
-        about: relay::ABOUT,
+        name: "relay/one-by-one/mariadb",
+        about: relay::ONE_BY_ONE,
+        messages: 10_000,
+        measure: Throughput { at_least: Some(10.0) },
+        run: |bench| Box::pin(relay::mariadb_one_by_one(bench, Classic)),
+    },
+    Row {
+        name: "relay/one-by-one/sqlite",
+        about: relay::ONE_BY_ONE,
+        messages: 10_000,
+        measure: Throughput { at_least: Some(13.0) },
+        run: |bench| Box::pin(relay::sqlite_one_by_one(bench, Classic)),
+    },
+    Row {
+        name: "relay/raw/classic",
+        about: relay::RAW,
+        messages: 20_000,
+        measure: Throughput { at_least: Some(0.65) },
+        run: |bench| Box::pin(relay::against_raw(bench, Classic)),
+    },
+    Row {
+        name: "relay/raw/quorum",
+        about: relay::RAW,
+        messages: 20_000,
+        measure: Throughput { at_least: Some(0.50) },
+        run: |bench| Box::pin(relay::against_raw(bench, Quorum)),
+    },
+    Row {
+        name: "relay/by-hand/classic",
+        about: relay::BY_HAND,
+        messages: 20_000,
+        measure: Throughput { at_least: Some(0.90) },
+        run: |bench| Box::pin(relay::by_hand(bench, Classic)),
+    },
+    Row {
+        name: "relay/by-hand/quorum",
+        about: relay::BY_HAND,
+        messages: 20_000,
+        measure: Throughput { at_least: Some(0.90) },
+        run: |bench| Box::pin(relay::by_hand(bench, Quorum)),
+    },
+    Row {
+        name: "relay/beside-published",
+        about: relay::PUBLISHED,
+        messages: 20_000,
+        measure: Throughput { at_least: Some(0.80) },
+        run: |bench| Box::pin(relay::beside_published(bench)),
+    },
+    Row {
+        name: "claim/backlog",
+        about: claim::BACKLOG,
+        messages: 10_000,
+        measure: Time { at_most: Some(1.20) },
+        run: |bench| Box::pin(claim::backlog(bench)),
+    },
+    Row {
+        name: "claim/exhausted",
+        about: claim::EXHAUSTED,
+        messages: 10_000,
+        measure: Time { at_most: Some(1.20) },
+        run: |bench| Box::pin(claim::exhausted(bench)),
+    },
+    Row {
+        name: "add",
+        about: add::ABOUT,
+        messages: 2_000,
+        measure: Time { at_most: Some(1.05) },
+        run: |bench| Box::pin(add::run(bench)),
+    },
+    Row {
+        name: "idempotency/8-tasks",
+        about: idempotency::ABOUT,
+        messages: 4_000,
+        measure: Throughput { at_least: Some(0.90) },
+        run: |bench| Box::pin(idempotency::run(bench, idempotency::MANY_TASKS)),
+    },
+    Row {
+        name: "idempotency/1-task",
+        about: idempotency::ALONE,
         messages: 1_000,
-        measure: FOR_INFORMATION,
-        run: |bench| Box::pin(relay::sqlite(bench)),
+        measure: Throughput { at_least: Some(0.90) },
+        run: |bench| Box::pin(idempotency::run(bench, idempotency::ONE_TASK)),
     },
     Row {
         name: "memory/publish",

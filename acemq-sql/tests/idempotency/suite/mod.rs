@@ -1,6 +1,7 @@
 //! What an idempotency store does on every database: the same.
 
 mod claiming;
+mod clocks;
 mod keys;
 mod purging;
 mod tables;

@@ -89,3 +89,18 @@ async fn tables_in_one_database_and_in_another_schema_have_nothing_to_do_with_ea
     let too_long = Idempotency::new(database.pool.clone()).table(&"n".repeat(51)).unwrap_err();
     assert_eq!(too_long.kind(), ErrorKind::Config);
 }
+
+// promise: SU-1
+#[tokio::test]
+async fn the_program_makes_the_very_table_that_the_printed_statements_make() {
+    let Some(database) = Database::create().await else { return };
+    let [made, printed] = ["made_handled", "printed_handled"]
+        .map(|table| Idempotency::new(database.pool.clone()).table(table).unwrap());
+    made.create_table_if_absent().await.unwrap();
+    for statement in printed.schema_statements() {
+        database.execute(&statement).await;
+    }
+    let made = database.describe("made_handled").await;
+    assert_eq!(made, database.describe("printed_handled").await);
+    assert!(made.contains("expires_at") && made.contains("TABLE_expiry"), "{made}");
+}

@@ -3,6 +3,7 @@
 mod adding;
 mod bodies;
 mod claiming;
+mod clocks;
 mod marking;
 mod purging;
 mod rows;

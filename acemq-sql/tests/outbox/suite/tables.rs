@@ -224,3 +224,18 @@ async fn a_missing_table_says_how_to_make_it_and_the_printed_statements_do() {
     outbox.create_table_if_absent().await.unwrap();
     assert_eq!(ids(&claim(&outbox, 1).await), ["a"]);
 }
+
+// promise: SU-1
+#[tokio::test]
+async fn the_program_makes_the_very_table_that_the_printed_statements_make() {
+    let Some(database) = Database::create().await else { return };
+    let [made, printed] = ["made_outbox", "printed_outbox"]
+        .map(|table| Outbox::new(database.pool.clone()).table(table).unwrap().max_attempts(7));
+    made.create_table_if_absent().await.unwrap();
+    for statement in printed.schema_statements() {
+        database.execute(&statement).await;
+    }
+    let made = database.describe("made_outbox").await;
+    assert_eq!(made, database.describe("printed_outbox").await);
+    assert!(made.contains("locked_until") && made.contains("TABLE_due"), "{made}");
+}

@@ -1,137 +1,175 @@
 //! Draining an outbox.
 
-use std::time::Duration;
+mod by_hand;
+
+use std::{sync::Arc, time::Duration};
 
 use acemq::{Client, OutboxRelay, OutboxStore};
-use acemq_sql::{MySqlOutbox, PostgresOutbox, SqlDatabase, SqlOutbox, SqliteOutbox};
-use anyhow::{Context as _, Result, ensure};
-use sqlx::{
-    MySqlPool, PgPool, Pool,
-    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqliteSynchronous},
-};
+use acemq_sql::SqlDatabase;
+use anyhow::{Result, ensure};
+use lapin::Channel;
+use sqlx::{MySql, Pool, Postgres, Sqlite};
 
+use self::by_hand::OneByOne;
 use crate::{
-    bench::{Bench, QueueKind::Classic, body, declare, holds, publisher},
+    bench::{Bench, QueueKind, declare, holds},
+    outbox::{self, Outbox},
     pairs::{Pair, Reading, alternate, timed},
+    raw::{self, Content},
 };
 
-pub(super) const ABOUT: &str = "a running relay with batches of 500, against the relay with \
-    batches of one, which claims, publishes, waits for the confirm and marks; to a classic queue";
+pub(super) const ONE_BY_ONE: &str = "a running relay with batches of 500, against a relay written \
+    by hand on lapin and sqlx that claims a record, publishes it, waits for its confirm and marks \
+    it; with a tenth of the records, since each takes its time alone";
+pub(super) const BY_HAND: &str = "a running relay with batches of 500, against the best relay that \
+    we could write by hand on lapin and sqlx: as large batches, all their confirms in flight, the \
+    next claim and the last mark meanwhile";
+pub(super) const RAW: &str = "a running relay with batches of 500, against lapin publishing as \
+    many of the same messages with 1,000 confirms in flight and no database at all";
+pub(super) const PUBLISHED: &str = "a running relay with batches of 500 and 1,000,000 published \
+    records in its table, against the same with none";
 
 const BATCH: usize = 500;
+/// What the raw client has in flight.
+const IN_FLIGHT: usize = 1_000;
 /// How often the relay is asked whether it is done.
 const LOOK: Duration = Duration::from_millis(1);
+/// How many records more the relay has than the one that takes one by one.
+const MORE: usize = 10;
+const MANY_PUBLISHED: usize = 1_000_000;
 
-pub(super) async fn postgres(bench: &Bench) -> Result<Vec<Pair>> {
-    let pool = PgPool::connect(&bench.postgres)
+pub(super) async fn postgres_one_by_one(bench: &Bench, kind: QueueKind) -> Result<Vec<Pair>> {
+    outbox::in_postgres(bench, async |outbox| one_by_one::<Postgres>(bench, kind, outbox).await)
         .await
-        .context("connect to PostgreSQL; name a database with --postgres")?;
-    let name = table();
-    let outbox = PostgresOutbox::new(pool.clone()).table(&name)?;
-    let pairs = drain(bench, &pool, &outbox).await;
-    sqlx::query(sqlx::AssertSqlSafe(format!("DROP TABLE IF EXISTS {name}"))).execute(&pool).await?;
-    pool.close().await;
-    pairs
 }
 
-pub(super) async fn mariadb(bench: &Bench) -> Result<Vec<Pair>> {
-    let pool = MySqlPool::connect(&bench.mariadb)
-        .await
-        .context("connect to MariaDB; name a database with --mariadb")?;
-    let name = table();
-    let outbox = MySqlOutbox::new(pool.clone()).table(&name)?;
-    let pairs = drain(bench, &pool, &outbox).await;
-    sqlx::query(sqlx::AssertSqlSafe(format!("DROP TABLE IF EXISTS {name}"))).execute(&pool).await?;
-    pool.close().await;
-    pairs
+pub(super) async fn mariadb_one_by_one(bench: &Bench, kind: QueueKind) -> Result<Vec<Pair>> {
+    outbox::in_mariadb(bench, async |outbox| one_by_one::<MySql>(bench, kind, outbox).await).await
 }
 
-pub(super) async fn sqlite(bench: &Bench) -> Result<Vec<Pair>> {
-    let folder = tempfile::tempdir()?;
-    let options = SqliteConnectOptions::new()
-        .filename(folder.path().join("outbox.db"))
-        .create_if_missing(true)
-        .journal_mode(SqliteJournalMode::Wal)
-        .synchronous(SqliteSynchronous::Full);
-    let pool = SqlitePool::connect_with(options).await?;
-    let pairs = drain(bench, &pool, &SqliteOutbox::new(pool.clone())).await;
-    pool.close().await;
-    pairs
+pub(super) async fn sqlite_one_by_one(bench: &Bench, kind: QueueKind) -> Result<Vec<Pair>> {
+    outbox::in_sqlite(async |outbox| one_by_one::<Sqlite>(bench, kind, outbox).await).await
 }
 
-/// A name for a table on a server that others use as well.
-fn table() -> String {
-    format!("acemq_bench_{}", &uuid::Uuid::new_v4().simple().to_string()[..12])
-}
-
-async fn drain<DB: SqlDatabase>(
+async fn one_by_one<DB: SqlDatabase + OneByOne>(
     bench: &Bench,
-    pool: &Pool<DB>,
-    outbox: &SqlOutbox<DB>,
+    kind: QueueKind,
+    outbox: &Outbox<DB>,
 ) -> Result<Vec<Pair>> {
-    outbox.create_table_if_absent().await?;
+    let messages = bench.messages.div_ceil(MORE);
     alternate(
         bench.rounds,
-        async || reading(bench, pool, outbox, drain_one_by_one).await,
-        async || reading(bench, pool, outbox, drain_in_batches).await,
+        async || {
+            let reading = drained_by_hand(bench, kind, outbox, messages, DB::one_by_one).await?;
+            Ok(reading.times(bench.messages as f64 / messages as f64))
+        },
+        async || drained(bench, kind, outbox).await,
     )
+    .await
+}
+
+pub(super) async fn by_hand(bench: &Bench, kind: QueueKind) -> Result<Vec<Pair>> {
+    outbox::in_postgres(bench, async |outbox| {
+        alternate(
+            bench.rounds,
+            async || {
+                let by_hand = by_hand::in_batches;
+                drained_by_hand(bench, kind, outbox, bench.messages, by_hand).await
+            },
+            async || drained(bench, kind, outbox).await,
+        )
+        .await
+    })
+    .await
+}
+
+pub(super) async fn against_raw(bench: &Bench, kind: QueueKind) -> Result<Vec<Pair>> {
+    outbox::in_postgres(bench, async |outbox| {
+        alternate(
+            bench.rounds,
+            async || {
+                let work = |queue| {
+                    let channel = Arc::clone(&bench.raw.publishing);
+                    let content = Content::SameAsAcemq;
+                    raw::publish_many(channel, queue, content, bench.messages, IN_FLIGHT)
+                };
+                bench.time_publishing(&bench.mq, kind, work).await
+            },
+            async || drained(bench, kind, outbox).await,
+        )
+        .await
+    })
+    .await
+}
+
+pub(super) async fn beside_published(bench: &Bench) -> Result<Vec<Pair>> {
+    outbox::in_postgres(bench, async |empty| {
+        outbox::in_postgres(bench, async |full| {
+            full.fill_published(MANY_PUBLISHED).await?;
+            alternate(
+                bench.rounds,
+                async || drained(bench, QueueKind::Classic, empty).await,
+                async || drained(bench, QueueKind::Classic, full).await,
+            )
+            .await
+        })
+        .await
+    })
+    .await
+}
+
+/// Times our relay.
+async fn drained<DB: SqlDatabase>(
+    bench: &Bench,
+    kind: QueueKind,
+    outbox: &Outbox<DB>,
+) -> Result<Reading> {
+    reading(bench, kind, outbox, bench.messages, |mq| {
+        drain(mq.clone(), outbox.store.clone(), bench.messages)
+    })
+    .await
+}
+
+/// Times a relay that was written by hand.
+async fn drained_by_hand<DB: SqlDatabase, W>(
+    bench: &Bench,
+    kind: QueueKind,
+    outbox: &Outbox<DB>,
+    messages: usize,
+    drain: impl Fn(Arc<Channel>, Pool<DB>, String, usize) -> W,
+) -> Result<Reading>
+where
+    W: Future<Output = Result<()>> + Send + 'static,
+{
+    reading(bench, kind, outbox, messages, |_| {
+        let channel = Arc::clone(&bench.raw.publishing);
+        drain(channel, outbox.pool.clone(), outbox.table.clone(), messages)
+    })
     .await
 }
 
 /// Times the draining of an outbox that holds all messages; afterwards the queue has to hold them.
 async fn reading<DB: SqlDatabase, W>(
     bench: &Bench,
-    pool: &Pool<DB>,
-    outbox: &SqlOutbox<DB>,
-    drain: impl Fn(Client, SqlOutbox<DB>, usize) -> W,
+    kind: QueueKind,
+    outbox: &Outbox<DB>,
+    messages: usize,
+    drain: impl FnOnce(&Client) -> W,
 ) -> Result<Reading>
 where
     W: Future<Output = Result<()>> + Send + 'static,
 {
-    let (mq, messages) = (&bench.mq, bench.messages);
-    let queue = declare(mq, Classic).await?;
-    fill(mq, &queue, pool, outbox, messages).await?;
-    let took = timed(drain(mq.clone(), outbox.clone(), messages)).await?;
-    holds(mq, &queue, messages).await?;
-    ensure!(outbox.pending_count().await? == 0, "the outbox is not empty");
-    mq.delete_queue(&queue).await?;
+    let queue = declare(&bench.mq, kind).await?;
+    outbox.fill(&bench.mq, &queue, messages).await?;
+    let took = timed(drain(&bench.mq)).await?;
+    holds(&bench.mq, &queue, messages).await?;
+    ensure!(outbox.store.pending_count().await? == 0, "the outbox is not empty");
+    bench.mq.delete_queue(&queue).await?;
     Ok(took)
 }
 
-async fn fill<DB: SqlDatabase>(
-    mq: &Client,
-    queue: &str,
-    pool: &Pool<DB>,
-    outbox: &SqlOutbox<DB>,
-    messages: usize,
-) -> Result<()> {
-    let (publisher, body) = (publisher(mq, queue.to_owned()), body());
-    let mut records = Vec::with_capacity(messages);
-    for _ in 0..messages {
-        records.push(publisher.record(&body).await?);
-    }
-    let mut transaction = pool.begin().await?;
-    outbox.add_all(&mut transaction, &records).await?;
-    Ok(transaction.commit().await?)
-}
-
-async fn drain_one_by_one<DB: SqlDatabase>(
-    mq: Client,
-    outbox: SqlOutbox<DB>,
-    messages: usize,
-) -> Result<()> {
-    let relay = OutboxRelay::builder(&mq, outbox).batch(1).max_batches(messages).build();
-    let published = relay.drain().await?;
-    ensure!(published == messages, "{published} of {messages} records were published");
-    Ok(())
-}
-
-async fn drain_in_batches<DB: SqlDatabase>(
-    mq: Client,
-    outbox: SqlOutbox<DB>,
-    messages: usize,
-) -> Result<()> {
-    let relay = OutboxRelay::builder(&mq, outbox).batch(BATCH).poll(LOOK).start();
+async fn drain(mq: Client, store: impl OutboxStore, messages: usize) -> Result<()> {
+    let relay = OutboxRelay::builder(&mq, store).batch(BATCH).poll(LOOK).start();
     while relay.published() < messages as u64 {
         ensure!(relay.failed() == 0, "{} records failed", relay.failed());
         tokio::time::sleep(LOOK).await;

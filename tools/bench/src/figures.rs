@@ -1,0 +1,58 @@
+//! What is measured by itself, since there is nothing to set it against.
+
+mod commit_to_broker;
+mod relay_memory;
+
+use anyhow::Result;
+use futures_util::future::LocalBoxFuture;
+use serde::Serialize;
+
+use crate::bench::Bench;
+
+pub(crate) use self::relay_memory::drain as drain_and_report_memory;
+
+/// Each round's figures, in their order.
+pub(crate) type Rounds = Vec<Vec<f64>>;
+
+/// Figures that are measured together.
+pub(crate) struct Measurement {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    /// How many messages a reading has unless the caller says otherwise.
+    pub(crate) messages: usize,
+    /// How many readings there are at most: some take long.
+    pub(crate) most_rounds: u16,
+    pub(crate) figures: &'static [Figure],
+    pub(crate) run: for<'a> fn(&'a Bench) -> LocalBoxFuture<'a, Result<Rounds>>,
+}
+
+/// One number, and what it may be at most.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Figure {
+    pub(crate) name: &'static str,
+    pub(crate) unit: &'static str,
+    pub(crate) at_most: Option<f64>,
+}
+
+const fn figure(name: &'static str, unit: &'static str, at_most: Option<f64>) -> Figure {
+    Figure { name, unit, at_most }
+}
+
+pub(crate) const MEASUREMENTS: &[Measurement] = &[
+    Measurement {
+        name: "relay/wake",
+        about: commit_to_broker::WAKE,
+        messages: 2_000,
+        most_rounds: 5,
+        figures: commit_to_broker::FIGURES,
+        run: |bench| Box::pin(commit_to_broker::by_wake(bench)),
+    },
+    Measurement {
+        name: "relay/memory",
+        about: relay_memory::ABOUT,
+        messages: 1_000_000,
+        most_rounds: 1,
+        figures: relay_memory::FIGURES,
+        run: |bench| Box::pin(relay_memory::run(bench)),
+    },
+];
