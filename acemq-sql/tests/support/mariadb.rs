@@ -90,20 +90,6 @@ impl Database {
             .unwrap()
     }
 
-    /// Whose sessions see the database's clock so many hours off, where it stands still.
-    pub(crate) async fn pool_with_clock_off_by(&self, hours: i64) -> Pool {
-        let set = format!("SET timestamp = UNIX_TIMESTAMP() + {hours} * 3600");
-        MySqlPoolOptions::new()
-            .max_connections(2)
-            .after_connect(move |connection, _| {
-                let set = sqlx::AssertSqlSafe(set.clone());
-                Box::pin(async move { sqlx::raw_sql(set).execute(connection).await.map(drop) })
-            })
-            .connect_with(self.options.clone())
-            .await
-            .unwrap()
-    }
-
     /// Whose sessions do not wait for a lock for long.
     pub(crate) async fn impatient_pool(&self) -> Pool {
         pool(2, 1, self.options.clone()).await

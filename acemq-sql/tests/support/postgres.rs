@@ -83,21 +83,6 @@ impl Database {
             .unwrap()
     }
 
-    /// Whose sessions see the database's clock so many hours off.
-    pub(crate) async fn pool_with_clock_off_by(&self, hours: i64) -> Pool {
-        let schema = testkit::unique("clock");
-        self.execute(&format!("CREATE SCHEMA {schema}")).await;
-        for clock in ["clock_timestamp", "statement_timestamp", "transaction_timestamp", "now"] {
-            self.execute(&format!(
-                "CREATE FUNCTION {schema}.{clock}() RETURNS timestamptz LANGUAGE sql VOLATILE \
-                 AS $$ SELECT pg_catalog.{clock}() + INTERVAL '{hours} hours' $$"
-            ))
-            .await;
-        }
-        let path = format!("{schema}, pg_catalog, public");
-        pool(2, self.options.clone().options([("search_path", path)])).await
-    }
-
     /// Whose sessions do not wait for a lock for long.
     pub(crate) async fn impatient_pool(&self) -> Pool {
         pool(2, self.options.clone().options([("lock_timeout", "200ms")])).await
@@ -111,16 +96,18 @@ impl Database {
 
     /// Whose sessions see the database's clock so many seconds ahead of this host's.
     pub(crate) async fn pool_with_a_clock_ahead_by(&self, seconds: i64) -> Option<Pool> {
-        self.execute("CREATE SCHEMA clock").await;
+        let schema = testkit::unique("clock");
+        self.execute(&format!("CREATE SCHEMA {schema}")).await;
         for clock in ["clock_timestamp", "statement_timestamp", "now"] {
             self.execute(&format!(
-                "CREATE FUNCTION clock.{clock}() RETURNS timestamptz LANGUAGE sql STABLE AS \
+                "CREATE FUNCTION {schema}.{clock}() RETURNS timestamptz LANGUAGE sql STABLE AS \
                  'SELECT pg_catalog.{clock}() + interval ''{seconds} seconds'''"
             ))
             .await;
         }
         // Named first, it comes before the system's own.
-        let options = self.options.clone().options([("search_path", "clock,pg_catalog,public")]);
+        let path = format!("{schema},pg_catalog,public");
+        let options = self.options.clone().options([("search_path", path)]);
         Some(pool(4, options).await)
     }
 
