@@ -19,6 +19,7 @@ use crate::{
     insert::Insert,
     statement::{Statement, Value},
     table::{Layout, Look, Table},
+    transaction::dialect::{ClaimSql, TransactionDialect},
 };
 
 /// A database that the stores work on: PostgreSQL (feature `postgres`), SQLite (feature
@@ -32,7 +33,7 @@ use crate::{
 )]
 pub trait SqlDatabase: sqlx::Database {
     #[doc(hidden)]
-    type Dialect: Dialect<Self>;
+    type Dialect: Dialect<Self> + TransactionDialect<Self>;
 }
 
 /// The dialect of a database.
@@ -239,6 +240,8 @@ pub struct IdempotencySql {
     pub(crate) take_over: Arc<str>,
     /// Key, retention.
     pub(crate) confirm: Arc<str>,
+    /// Keys, retention. Leaves out those that have no row.
+    pub(crate) confirm_batch: Arc<str>,
     /// Key, token.
     pub(crate) release: Arc<str>,
     /// Key, token, lease.
@@ -246,6 +249,8 @@ pub struct IdempotencySql {
     /// Target.
     pub(crate) purge: Batch,
     pub(crate) size: Arc<str>,
+    /// What the same comes to in a handler's transaction.
+    pub(crate) in_transaction: ClaimSql,
 }
 
 /// What a database's failure is to the library.

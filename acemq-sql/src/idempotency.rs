@@ -4,6 +4,8 @@
 //! that changes nothing where the key exists, then a look at the row, then an update that takes
 //! over only what has expired.
 
+mod transactional;
+
 use std::{
     fmt,
     sync::{Arc, OnceLock},
@@ -12,6 +14,7 @@ use std::{
 
 use acemq::{Claim, Error, ErrorKind, IdempotencyStore, Lease, Result};
 use sqlx::Pool;
+use tokio::sync::Semaphore;
 
 use crate::{
     database::{Dialect, DialectOf, IdempotencySql, SqlDatabase, failed},
@@ -20,6 +23,7 @@ use crate::{
     statement::Statement,
     table::{self, Table},
     time::micros,
+    transaction::dialect::TransactionDialect,
 };
 
 const DEFAULT_TABLE: &str = "acemq_idempotency";
@@ -35,6 +39,10 @@ const TRIES: usize = 3;
 const CONFIRMED: &str = "CONFIRMED";
 
 /// Remembers handled messages in a table of the application's database.
+///
+/// It serves [`idempotent`](acemq::ConsumerBuilder::idempotent) consumers, and those whose handlers
+/// write in a transaction of the same database
+/// ([`start_in_transaction`](acemq::ConsumerBuilder::start_in_transaction)).
 ///
 /// A claim is a lease of five minutes on the database's clock, a confirmation is remembered for a
 /// day. A new key costs one statement. Nothing on a message's way deletes a row: schedule
@@ -64,6 +72,8 @@ pub struct SqlIdempotency<DB: SqlDatabase> {
     name: HolderName,
     /// The statements, once the table has been looked at.
     sql: Arc<OnceLock<Arc<IdempotencySql>>>,
+    /// Where only one transaction at a time can write: who is next, in order and without polling.
+    turn: Option<Arc<Semaphore>>,
 }
 
 impl<DB: SqlDatabase> SqlIdempotency<DB> {
@@ -77,6 +87,7 @@ impl<DB: SqlDatabase> SqlIdempotency<DB> {
             retention: DEFAULT_RETENTION,
             name: HolderName::new(),
             sql: Arc::default(),
+            turn: DialectOf::<DB>::ONE_AT_A_TIME.then(|| Arc::new(Semaphore::new(1))),
         }
     }
 
@@ -145,15 +156,29 @@ impl<DB: SqlDatabase> SqlIdempotency<DB> {
 
     async fn prepared(&self, doing: &str) -> Result<(Session<DB>, Arc<IdempotencySql>)> {
         let mut session = self.session(doing).await?;
+        let sql = self.sql_from(&mut session).await?;
+        Ok((session, sql))
+    }
+
+    /// The statements for this table, which is looked at once.
+    async fn sql_from(&self, connection: &mut DB::Connection) -> Result<Arc<IdempotencySql>> {
         if let Some(sql) = self.sql.get() {
-            return Ok((session, Arc::clone(sql)));
+            return Ok(Arc::clone(sql));
         }
-        let look = DialectOf::<DB>::look(&mut session, &self.table)
+        let look = DialectOf::<DB>::look(connection, &self.table)
             .await
             .map_err(failed(|| self.doing("look at the table")))?;
         let layout = table::IDEMPOTENCY.check(&self.table, look, &self.schema_statements())?;
         let sql = DialectOf::<DB>::idempotency_sql(&self.table, &layout);
-        Ok((session, Arc::clone(self.sql.get_or_init(|| Arc::new(sql)))))
+        Ok(Arc::clone(self.sql.get_or_init(|| Arc::new(sql))))
+    }
+
+    fn warn_of_taking_over(&self, key: &str) {
+        tracing::warn!(
+            key,
+            table = %self.table,
+            "took over an expired claim: its holder died or was too slow"
+        );
     }
 
     fn doing(&self, what: &str) -> String {
@@ -200,6 +225,30 @@ impl<DB: SqlDatabase> IdempotencyStore for SqlIdempotency<DB> {
         Ok(())
     }
 
+    async fn confirm_batch(&self, leases: &[Lease]) -> Result<()> {
+        if leases.is_empty() {
+            return Ok(());
+        }
+        for lease in leases {
+            check_key(lease.key())?;
+        }
+        let (mut session, sql) = self.prepared("confirm keys").await?;
+        let keys = leases.iter().map(|lease| lease.key().to_owned()).collect();
+        let confirm = Statement::new(&sql.confirm_batch).in_one_piece();
+        let confirmed = session
+            .run(confirm.list(keys).integer(micros(self.retention)))
+            .await
+            .map_err(failed(|| self.doing(&format!("confirm {} keys", leases.len()))))?;
+        drop(session);
+        if confirmed != leases.len() as u64 {
+            // Some of their rows were purged meanwhile: those have to be made again.
+            for lease in leases {
+                self.confirm(lease).await?;
+            }
+        }
+        Ok(())
+    }
+
     async fn release(&self, lease: &Lease) -> Result<()> {
         let (mut session, sql) = self.prepared("release a key").await?;
         let release = Statement::new(&sql.release).text(lease.key()).text(lease.token());
@@ -233,11 +282,7 @@ impl<DB: SqlDatabase> IdempotencyStore for SqlIdempotency<DB> {
             let taken = session.run(with_values(&sql.take_over)).await;
             if taken.map_err(failed(doing))? == 1 {
                 if !confirmed {
-                    tracing::warn!(
-                        key,
-                        table = %self.table,
-                        "took over an expired claim: its holder died or was too slow"
-                    );
+                    self.warn_of_taking_over(key);
                 }
                 return Ok(Claim::Owned(Lease::new(key, token)));
             }
@@ -254,6 +299,10 @@ impl<DB: SqlDatabase> IdempotencyStore for SqlIdempotency<DB> {
             .await
             .map_err(failed(|| self.doing(&format!("renew the claim on key {:?}", lease.key()))))?;
         Ok(renewed == 1)
+    }
+
+    async fn check(&self) -> Result<()> {
+        self.prepared("look at the table").await.map(drop)
     }
 
     fn lease(&self) -> Option<Duration> {
@@ -306,6 +355,7 @@ impl<DB: SqlDatabase> Clone for SqlIdempotency<DB> {
             retention: self.retention,
             name: self.name.clone(),
             sql: Arc::clone(&self.sql),
+            turn: self.turn.clone(),
         }
     }
 }

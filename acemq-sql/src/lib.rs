@@ -1,8 +1,9 @@
 //! acemq's outbox and idempotency store in the application's own database, over `sqlx`.
 //!
 //! [`SqlOutbox`] adds messages in the caller's transaction and hands them to the relay;
-//! [`SqlIdempotency`] remembers which messages were handled. Both share their tables with the
-//! family's other libraries. Leases follow the database's clock, whatever the hosts' clocks say.
+//! [`SqlIdempotency`] remembers which messages were handled, and gives handlers a
+//! [`HandlerTransaction`] in which their work and that memory commit together. Both share their
+//! tables with the family's other libraries. Leases follow the database's clock, whatever the hosts' clocks say.
 //!
 //! | database | feature | types |
 //! |---|---|---|
@@ -37,6 +38,7 @@ mod sqlite;
 mod statement;
 mod table;
 mod time;
+mod transaction;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod unheard;
 
@@ -44,6 +46,7 @@ pub use crate::{
     database::SqlDatabase,
     idempotency::SqlIdempotency,
     outbox::{RecordStatement, SqlOutbox},
+    transaction::{HandlerTransaction, OpenTransaction, TransactionHold},
 };
 
 /// The outbox on PostgreSQL.

@@ -12,6 +12,7 @@
 mod idempotency;
 mod outbox;
 mod text;
+mod transaction;
 
 use std::{
     borrow::Cow,

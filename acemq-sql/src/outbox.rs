@@ -11,7 +11,7 @@ use std::{
 };
 
 use acemq::{Error, ErrorKind, OutboxRecord, OutboxSignal, Result};
-use sqlx::{Pool, Transaction};
+use sqlx::Pool;
 use tokio::sync::Mutex;
 
 use self::claim::LastKey;
@@ -22,6 +22,7 @@ use crate::{
     session::Session,
     statement::Statement,
     table::{self, Layout, Table},
+    transaction::OpenTransaction,
 };
 
 const DEFAULT_TABLE: &str = "acemq_outbox";
@@ -147,12 +148,13 @@ impl<DB: SqlDatabase> SqlOutbox<DB> {
         self
     }
 
-    /// Adds a record in the caller's transaction: it goes out if and when that commits. A record
-    /// whose id is in the table already changes nothing, and the transaction stays usable.
+    /// Adds a record in the caller's transaction, sqlx's own or a
+    /// [`HandlerTransaction`](crate::HandlerTransaction): it goes out if and when that commits. A
+    /// record whose id is in the table already changes nothing, and the transaction stays usable.
     ///
     /// A pool, or a connection outside of a transaction, does not compile in its place:
     ///
-    /// ```compile_fail,E0308
+    /// ```compile_fail,E0277
     /// # use acemq_sql::SqliteOutbox;
     /// # async fn example(outbox: SqliteOutbox, mut pool: sqlx::SqlitePool, record: acemq::OutboxRecord) {
     /// // promise: OB-2
@@ -160,7 +162,7 @@ impl<DB: SqlDatabase> SqlOutbox<DB> {
     /// # }
     /// ```
     ///
-    /// ```compile_fail,E0308
+    /// ```compile_fail,E0277
     /// # use acemq_sql::SqliteOutbox;
     /// # async fn example(outbox: SqliteOutbox, connection: &mut sqlx::SqliteConnection, record: acemq::OutboxRecord) {
     /// // promise: OB-2
@@ -180,10 +182,10 @@ impl<DB: SqlDatabase> SqlOutbox<DB> {
     /// Dropped on the way, it may or may not have added the record: roll back, or add it again.
     pub async fn add(
         &self,
-        transaction: &mut Transaction<'_, DB>,
+        transaction: &mut impl OpenTransaction<DB>,
         record: &OutboxRecord,
     ) -> Result<()> {
-        self.insert(&mut *transaction, std::slice::from_ref(record)).await
+        self.insert(transaction.connection(), std::slice::from_ref(record)).await
     }
 
     /// Adds records in the caller's transaction, as [`add`](Self::add) does, in few statements.
@@ -192,10 +194,10 @@ impl<DB: SqlDatabase> SqlOutbox<DB> {
     /// Those of [`add`](Self::add). Where one record is too large, none is added.
     pub async fn add_all(
         &self,
-        transaction: &mut Transaction<'_, DB>,
+        transaction: &mut impl OpenTransaction<DB>,
         records: &[OutboxRecord],
     ) -> Result<()> {
-        self.insert(&mut *transaction, records).await
+        self.insert(transaction.connection(), records).await
     }
 
     /// Adds a record on a connection whose transaction was opened by other means, such as an

@@ -11,6 +11,7 @@ mod idempotency;
 mod notify;
 mod outbox;
 mod text;
+mod transaction;
 
 use std::{
     sync::Arc,

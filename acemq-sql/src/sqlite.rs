@@ -7,6 +7,7 @@
 mod idempotency;
 mod lead;
 mod outbox;
+mod transaction;
 
 use std::{
     sync::Arc,

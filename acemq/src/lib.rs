@@ -43,6 +43,7 @@
 //! | sending | [`Client::publisher`], [`Publisher`] |
 //! | handling, retries, dead letters | [`Client::consumer`], [`ConsumerBuilder`], [`RetryPolicy`] |
 //! | duplicates | [`ConsumerBuilder::idempotent`], [`IdempotencyStore`] |
+//! | exactly once in effect | [`ConsumerBuilder::start_in_transaction`], and the crate `acemq-sql` |
 //! | messages that commit with a database | [`OutboxRelay`], [`OutboxRecord`], and the crate `acemq-sql` |
 //! | removing what is done with | [`Maintenance`] |
 //! | formats | [`Json`], [`Text`], [`RawBytes`], [`Encode`], [`Decode`] |
@@ -89,8 +90,9 @@ mod transport;
 pub use codec::{Decode, Encode, Json, RawBytes, Text};
 pub use connection::{Client, Connect, ConnectionState, StateWatch, connect, connect_lazy};
 pub use consume::{
-    Ack, ConsumeContext, ConsumeInterceptor, Consumer, ConsumerBuilder, ConsumerCounters,
-    ConsumerState, HandlerError, Message, Settlement, StartConsumer,
+    Ack, CommitError, ConsumeContext, ConsumeInterceptor, Consumer, ConsumerBuilder,
+    ConsumerCounters, ConsumerState, HandlerError, Message, Settlement, StartConsumer,
+    TransactionClaim, TransactionalStore,
 };
 pub use envelope::{Envelope, HeaderValue, Headers, Replayed, Route};
 pub use error::{BoxError, Conflict, Error, ErrorKind, Result};

@@ -19,6 +19,7 @@ const CONSUME_DURATION: &str = "acemq.consume.duration";
 const CONSUME_TOTAL: &str = "acemq.consume.total";
 const CONSUME_ATTEMPTS: &str = "acemq.consume.attempts";
 const CONSUME_IN_FLIGHT: &str = "acemq.consume.in.flight";
+const CONSUME_WAITING_FOR_STORE: &str = "acemq.consume.waiting.for.store";
 const RETRIED_TOTAL: &str = "acemq.messages.retried.total";
 const DEAD_LETTERED_TOTAL: &str = "acemq.messages.dead.lettered.total";
 const SET_ASIDE_FAILED: &str = "acemq.messages.set.aside.failed";
@@ -69,6 +70,11 @@ pub fn describe_metrics() {
             CONSUME_IN_FLIGHT.into(),
             Some(Unit::Count),
             "deliveries taken and not yet settled".into(),
+        );
+        recorder.describe_gauge(
+            CONSUME_WAITING_FOR_STORE.into(),
+            Some(Unit::Count),
+            "deliveries that wait for an idempotency store that is down".into(),
         );
     });
 }
@@ -219,6 +225,7 @@ pub(crate) struct ConsumeMeter {
     by_type: Mutex<HashMap<String, Arc<[OutcomeKeys; 7]>>>,
     attempts: Key,
     in_flight: Key,
+    waiting_for_store: Key,
     retried: Key,
     dead_lettered: Key,
     parked: Key,
@@ -239,6 +246,7 @@ impl ConsumeMeter {
             by_type: Mutex::default(),
             attempts: Key::from_parts(CONSUME_ATTEMPTS, vec![of_queue.clone()]),
             in_flight: Key::from_parts(CONSUME_IN_FLIGHT, vec![of_queue.clone()]),
+            waiting_for_store: Key::from_parts(CONSUME_WAITING_FOR_STORE, vec![of_queue.clone()]),
             retried: Key::from_parts(RETRIED_TOTAL, vec![of_queue.clone()]),
             dead_lettered: set_aside("dead_lettered"),
             parked: set_aside("parked"),
@@ -266,6 +274,18 @@ impl ConsumeMeter {
     pub(crate) fn let_go(&self) {
         with_recorder(|recorder| {
             recorder.register_gauge(&self.in_flight, &METADATA).decrement(1.0)
+        });
+    }
+
+    pub(crate) fn waits_for_store(&self) {
+        with_recorder(|recorder| {
+            recorder.register_gauge(&self.waiting_for_store, &METADATA).increment(1.0);
+        });
+    }
+
+    pub(crate) fn waits_no_more(&self) {
+        with_recorder(|recorder| {
+            recorder.register_gauge(&self.waiting_for_store, &METADATA).decrement(1.0);
         });
     }
 

@@ -1,6 +1,6 @@
 //! The idempotency store in MariaDB's SQL.
 
-use super::{NOW, OPTIONS, READ_COMMITTED, cast};
+use super::{NOW, OPTIONS, READ_COMMITTED, cast, transaction};
 use crate::{
     database::{Batch, IdempotencySql},
     table::{Layout, Table},
@@ -38,6 +38,12 @@ pub(super) fn statements(table: &Table, _: &Layout) -> IdempotencySql {
              recorded_at = VALUES(recorded_at), expires_at = VALUES(expires_at)"
         )
         .into(),
+        confirm_batch: format!(
+            "{READ_COMMITTED}UPDATE {t} FORCE INDEX (PRIMARY) SET state = 'CONFIRMED', \
+             claimed_by = NULL, recorded_at = {NOW}, \
+             expires_at = {NOW} + INTERVAL $2 MICROSECOND WHERE message_id IN ($1)"
+        )
+        .into(),
         release: format!(
             "{READ_COMMITTED}DELETE FROM {t} \
              WHERE message_id = $1 AND claimed_by = $2 AND state = 'CLAIMED'"
@@ -59,6 +65,7 @@ pub(super) fn statements(table: &Table, _: &Layout) -> IdempotencySql {
             ),
         ),
         size: format!("SELECT count(*) FROM {t}").into(),
+        in_transaction: transaction::claim_sql(table),
     }
 }
 

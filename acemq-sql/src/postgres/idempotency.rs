@@ -1,6 +1,6 @@
 //! The idempotency store in PostgreSQL's SQL.
 
-use super::{compared, written};
+use super::{compared, transaction, written};
 use crate::{
     database::{Batch, IdempotencySql},
     table::{Layout, Table},
@@ -34,6 +34,11 @@ pub(super) fn statements(table: &Table, layout: &Layout) -> IdempotencySql {
              expires_at = EXCLUDED.expires_at"
         )
         .into(),
+        confirm_batch: format!(
+            "UPDATE {t} SET state = 'CONFIRMED', claimed_by = NULL, recorded_at = {now}, \
+             expires_at = {now} + $2 * INTERVAL '1 microsecond' WHERE message_id = ANY($1)"
+        )
+        .into(),
         release: format!(
             "DELETE FROM {t} WHERE message_id = $1 AND claimed_by = $2 AND state = 'CLAIMED'"
         )
@@ -49,6 +54,7 @@ pub(super) fn statements(table: &Table, layout: &Layout) -> IdempotencySql {
              DELETE FROM {t} AS i USING old WHERE i.message_id = old.message_id"
         )),
         size: format!("SELECT count(*) FROM {t}").into(),
+        in_transaction: transaction::claim_sql(table, layout),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The idempotency store in SQLite's SQL.
 
-use super::{NOW, later};
+use super::{NOW, later, transaction};
 use crate::{
     database::{Batch, IdempotencySql},
     table::{Layout, Table},
@@ -33,6 +33,11 @@ pub(super) fn statements(table: &Table, _: &Layout) -> IdempotencySql {
              expires_at = excluded.expires_at"
         )
         .into(),
+        confirm_batch: format!(
+            "UPDATE {t} SET state = 'CONFIRMED', claimed_by = NULL, recorded_at = {NOW}, \
+             expires_at = {after_2} WHERE message_id IN (SELECT value FROM json_each($1))"
+        )
+        .into(),
         release: format!(
             "DELETE FROM {t} WHERE message_id = $1 AND claimed_by = $2 AND state = 'CLAIMED'"
         )
@@ -47,6 +52,7 @@ pub(super) fn statements(table: &Table, _: &Layout) -> IdempotencySql {
              WHERE expires_at <= {NOW} ORDER BY expires_at LIMIT $1)"
         )),
         size: format!("SELECT count(*) FROM {t}").into(),
+        in_transaction: transaction::claim_sql(table),
     }
 }
 

@@ -15,6 +15,8 @@ mod mariadb {
 
     #[path = "mariadb_alone.rs"]
     mod alone;
+    #[path = "server.rs"]
+    mod server;
     #[path = "suite/mod.rs"]
     mod suite;
 }
@@ -23,6 +25,9 @@ mod mariadb {
 mod postgres {
     use crate::support::postgres as database;
 
+    #[expect(clippy::duplicate_mod, reason = "one suite, a database each")]
+    #[path = "server.rs"]
+    mod server;
     #[expect(clippy::duplicate_mod, reason = "one suite, a database each")]
     #[path = "suite/mod.rs"]
     mod suite;

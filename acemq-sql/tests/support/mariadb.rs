@@ -58,6 +58,11 @@ impl Database {
         self.options.clone()
     }
 
+    /// Where it is, for another process.
+    pub(crate) fn url(&self) -> String {
+        self.database.url().to_owned()
+    }
+
     pub(crate) fn takes_two_writers(&self) -> bool {
         true
     }
@@ -83,6 +88,20 @@ impl Database {
     /// Another process's pool.
     pub(crate) async fn another_pool(&self) -> Pool {
         pool(4, 10, self.options.clone()).await
+    }
+
+    /// Another process's pool, whose sessions begin with a statement.
+    pub(crate) async fn pool_after(&self, statement: &'static str) -> Pool {
+        MySqlPoolOptions::new()
+            .max_connections(4)
+            .after_connect(move |connection, _| {
+                Box::pin(
+                    async move { sqlx::raw_sql(statement).execute(connection).await.map(drop) },
+                )
+            })
+            .connect_with(self.options.clone())
+            .await
+            .unwrap()
     }
 
     /// Whose sessions do not wait for a lock for long.

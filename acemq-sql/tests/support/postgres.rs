@@ -51,6 +51,11 @@ impl Database {
         Some(Self { pool, options, database })
     }
 
+    /// Where it is, for another process.
+    pub(crate) fn url(&self) -> String {
+        self.database.url().to_owned()
+    }
+
     pub(crate) fn takes_two_writers(&self) -> bool {
         true
     }
@@ -72,6 +77,20 @@ impl Database {
         pool(4, self.options.clone()).await
     }
 
+    /// Another process's pool, whose sessions begin with a statement.
+    pub(crate) async fn pool_after(&self, statement: &'static str) -> Pool {
+        PgPoolOptions::new()
+            .max_connections(4)
+            .after_connect(move |connection, _| {
+                Box::pin(
+                    async move { sqlx::raw_sql(statement).execute(connection).await.map(drop) },
+                )
+            })
+            .connect_with(self.options.clone())
+            .await
+            .unwrap()
+    }
+
     /// Whose sessions do not wait for a lock for long.
     pub(crate) async fn impatient_pool(&self) -> Pool {
         pool(2, self.options.clone().options([("lock_timeout", "200ms")])).await
@@ -85,16 +104,18 @@ impl Database {
 
     /// Whose sessions see the database's clock so many seconds ahead of this host's.
     pub(crate) async fn pool_with_a_clock_ahead_by(&self, seconds: i64) -> Option<Pool> {
-        self.execute("CREATE SCHEMA clock").await;
+        let schema = testkit::unique("clock");
+        self.execute(&format!("CREATE SCHEMA {schema}")).await;
         for clock in ["clock_timestamp", "statement_timestamp", "now"] {
             self.execute(&format!(
-                "CREATE FUNCTION clock.{clock}() RETURNS timestamptz LANGUAGE sql STABLE AS \
+                "CREATE FUNCTION {schema}.{clock}() RETURNS timestamptz LANGUAGE sql STABLE AS \
                  'SELECT pg_catalog.{clock}() + interval ''{seconds} seconds'''"
             ))
             .await;
         }
         // Named first, it comes before the system's own.
-        let options = self.options.clone().options([("search_path", "clock,pg_catalog,public")]);
+        let path = format!("{schema},pg_catalog,public");
+        let options = self.options.clone().options([("search_path", path)]);
         Some(pool(4, options).await)
     }
 

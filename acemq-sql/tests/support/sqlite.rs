@@ -58,6 +58,11 @@ impl Database {
         self.folder.path().join(name)
     }
 
+    /// Where it is, for another process.
+    pub(crate) fn url(&self) -> String {
+        format!("sqlite://{}", self.folder.path().join("test.sqlite").display())
+    }
+
     pub(crate) fn takes_two_writers(&self) -> bool {
         false
     }
@@ -74,6 +79,12 @@ impl Database {
     /// Another process's pool.
     pub(crate) async fn another_pool(&self) -> Pool {
         pool(4, self.options.clone()).await
+    }
+
+    /// Another process's pool, whose sessions begin with a statement. Every isolation is the same
+    /// here.
+    pub(crate) async fn pool_after(&self, _: &str) -> Pool {
+        self.another_pool().await
     }
 
     /// Whose sessions do not wait for a lock for long.

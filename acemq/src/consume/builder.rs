@@ -1,33 +1,22 @@
 //! How a consumer is set up and started.
 
-use std::{
-    fmt,
-    future::IntoFuture,
-    marker::PhantomData,
-    sync::{Arc, OnceLock, Weak},
-    time::Duration,
-};
-
-use tokio::sync::watch;
-use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle, task::TaskTracker};
+use std::{fmt, time::Duration};
 
 use super::{
-    Ack, Consumer, ConsumerState, HandlerError, Message,
-    claim::{Idempotency, KeyScope},
-    counters::Counters,
+    Ack, HandlerError, Message, StartConsumer,
     handle::Typed,
-    pacing::Pacing,
-    runtime::Core,
-    work::Work,
+    key::{KeyScope, MessageKey},
+    start::Settings,
+    transaction::TransactionalStore,
+    transactional::Transactional,
 };
+#[cfg(doc)]
+use crate::error::ErrorKind;
 use crate::{
     codec::{Decode, Json},
-    connection::{Client, Stop},
-    error::{Error, ErrorKind, Result},
+    connection::Client,
     idempotency::{IdempotencyStore, SharedIdempotencyStore},
     retry::RetryPolicy,
-    telemetry::ConsumeMeter,
-    transport::BoxFuture,
 };
 
 const DEFAULT_PREFETCH: u16 = 20;
@@ -68,19 +57,9 @@ const DEFAULT_IN_PROGRESS_WAIT: Duration = Duration::from_secs(1);
 /// ```
 #[must_use = "a consumer does nothing until it is started"]
 pub struct ConsumerBuilder<T, C = Json> {
-    client: Client,
-    queue: String,
-    prefetch: u16,
-    concurrency: usize,
-    exclusive: bool,
-    declares: bool,
-    policy: RetryPolicy,
-    store: Option<SharedIdempotencyStore>,
-    scope: KeyScope,
-    in_progress_wait: Duration,
-    handler_timeout: Option<Duration>,
+    settings: Settings,
+    key: MessageKey<T>,
     codec: C,
-    payload: PhantomData<fn() -> T>,
 }
 
 impl Client {
@@ -88,19 +67,20 @@ impl Client {
     /// [`codec`](ConsumerBuilder::codec) is named. The queue has to exist.
     pub fn consumer<T>(&self, queue: impl Into<String>) -> ConsumerBuilder<T> {
         ConsumerBuilder {
-            client: self.clone(),
-            queue: queue.into(),
-            prefetch: DEFAULT_PREFETCH,
-            concurrency: 1,
-            exclusive: false,
-            declares: true,
-            policy: RetryPolicy::none(),
-            store: None,
-            scope: KeyScope::Queue,
-            in_progress_wait: DEFAULT_IN_PROGRESS_WAIT,
-            handler_timeout: None,
+            settings: Settings {
+                client: self.clone(),
+                queue: queue.into(),
+                prefetch: DEFAULT_PREFETCH,
+                concurrency: 1,
+                exclusive: false,
+                declares: true,
+                policy: RetryPolicy::none(),
+                store: None,
+                in_progress_wait: DEFAULT_IN_PROGRESS_WAIT,
+                handler_timeout: None,
+            },
+            key: MessageKey { scope: KeyScope::Queue, make: None },
             codec: Json,
-            payload: PhantomData,
         }
     }
 }
@@ -109,20 +89,20 @@ impl<T, C> ConsumerBuilder<T, C> {
     /// How many messages the broker hands over before the first of them is settled; messages that
     /// wait in the consumer for their next attempt count. Default 20, at least 1.
     pub fn prefetch(mut self, count: u16) -> Self {
-        self.prefetch = count;
+        self.settings.prefetch = count;
         self
     }
 
     /// How many handlers run at once. Default 1. More than the prefetch never run.
     pub fn concurrency(mut self, handlers: usize) -> Self {
-        self.concurrency = handlers;
+        self.settings.concurrency = handlers;
         self
     }
 
     /// What becomes of a message whose handler failed. Default [`RetryPolicy::none`]: one attempt,
     /// then the dead-letter queue.
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
-        self.policy = policy;
+        self.settings.policy = policy;
         self
     }
 
@@ -130,21 +110,52 @@ impl<T, C> ConsumerBuilder<T, C> {
     /// acknowledged without running the handler. The key is `queue/id`, so that consumers of
     /// different queues may share a store.
     pub fn idempotent(mut self, store: impl IdempotencyStore) -> Self {
-        self.store = Some(SharedIdempotencyStore::new(store));
+        self.settings.store = Some(SharedIdempotencyStore::new(store));
+        self
+    }
+
+    /// Recognises a message by something that it carries instead of by its id: what its sender
+    /// sends twice under two ids is then handled once. As with an id, the key is `queue/` and what
+    /// this makes. It is for [`idempotent`](Self::idempotent) and transactional consumers.
+    ///
+    /// A message for which the key is empty, or for which making it panics, goes to the dead-letter
+    /// queue with that reason. Its id is never taken instead.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> acemq::Result<()> {
+    /// # let mq = acemq::connect("memory://key-example").await?;
+    /// # mq.declare_queue(&acemq::Queue::new("payments")).await?;
+    /// let consumer = mq
+    ///     .consumer::<String>("payments")
+    ///     .idempotent(acemq::MemoryIdempotencyStore::new())
+    ///     .idempotency_key(|message| message.payload().clone())
+    ///     .start(async |_: acemq::Message<String>| Ok(()))
+    ///     .await?;
+    /// # drop(consumer);
+    /// # mq.close().await
+    /// # }
+    /// ```
+    pub fn idempotency_key<K: Into<String>>(
+        mut self,
+        key: impl Fn(&Message<T>) -> K + Send + Sync + 'static,
+    ) -> Self {
+        self.key.make = Some(Box::new(move |message| key(message).into()));
         self
     }
 
     /// Uses the bare message id as the key, as the family's other libraries do: for one queue that
     /// is served by several languages on one table.
     pub fn key_shared_with_family(mut self) -> Self {
-        self.scope = KeyScope::Family;
+        self.key.scope = KeyScope::Family;
         self
     }
 
     /// How long a message that somebody else is handling waits before it goes round again.
-    /// Default 1 second.
+    /// Default 1 second. A transactional consumer also waits that long (at most 10 seconds) for
+    /// another transaction that has the message.
     pub fn in_progress_wait(mut self, wait: Duration) -> Self {
-        self.in_progress_wait = wait;
+        self.settings.in_progress_wait = wait;
         self
     }
 
@@ -152,40 +163,26 @@ impl<T, C> ConsumerBuilder<T, C> {
     /// message has failed. Default: no limit of ours; the broker's own (30 minutes by default)
     /// closes the channel.
     pub fn handler_timeout(mut self, limit: Duration) -> Self {
-        self.handler_timeout = Some(limit);
+        self.settings.handler_timeout = Some(limit);
         self
     }
 
     /// Asks for the queue alone: the start fails while it has another consumer.
     pub fn exclusive(mut self) -> Self {
-        self.exclusive = true;
+        self.settings.exclusive = true;
         self
     }
 
     /// Whether the dead-letter and waiting queues are declared at the start. Default `true`;
     /// `false` for a service without the permission, which then needs them declared elsewhere.
     pub fn declare(mut self, declare: bool) -> Self {
-        self.declares = declare;
+        self.settings.declares = declare;
         self
     }
 
     /// The same consumer with another codec.
     pub fn codec<D>(self, codec: D) -> ConsumerBuilder<T, D> {
-        ConsumerBuilder {
-            client: self.client,
-            queue: self.queue,
-            prefetch: self.prefetch,
-            concurrency: self.concurrency,
-            exclusive: self.exclusive,
-            declares: self.declares,
-            policy: self.policy,
-            store: self.store,
-            scope: self.scope,
-            in_progress_wait: self.in_progress_wait,
-            handler_timeout: self.handler_timeout,
-            codec,
-            payload: PhantomData,
-        }
+        ConsumerBuilder { settings: self.settings, key: self.key, codec }
     }
 
     /// Starts to consume. Awaiting it means that the broker has accepted the subscription.
@@ -201,7 +198,9 @@ impl<T, C> ConsumerBuilder<T, C> {
     /// # Errors
     /// [`ErrorKind::NotFound`] for a queue that does not exist; [`ErrorKind::Conflict`] for a
     /// dead-letter or waiting queue that exists in another form; [`ErrorKind::Config`] for
-    /// settings that cannot work; [`ErrorKind::Refused`], and what the connection meets.
+    /// settings that cannot work; [`ErrorKind::Refused`], and what the connection meets. A store
+    /// that could never be used, for want of its table, say, fails the start with its own error;
+    /// one that is merely away is waited for, with the consumer started and its messages held.
     ///
     /// # Cancellation
     /// Dropping the future before it is done starts nothing.
@@ -213,113 +212,62 @@ impl<T, C> ConsumerBuilder<T, C> {
         Fut: Future<Output = Result<R, HandlerError>> + Send + 'static,
         R: Into<Ack>,
     {
-        let queue: Arc<str> = self.queue.into();
-        let core = Core {
-            meter: ConsumeMeter::new(&queue, self.client.transport_name()),
-            client: self.client,
-            queue,
-            prefetch: self.prefetch,
-            work: Work::new(self.concurrency),
-            exclusive: self.exclusive,
-            declares: self.declares,
-            policy: self.policy,
-            idempotency: self.store.map(|store| Idempotency::new(store, self.scope)),
-            in_progress_wait: self.in_progress_wait,
-            handler_timeout: self.handler_timeout,
-            counters: Counters::default(),
-            state: watch::Sender::new(ConsumerState::Receiving),
-            closing: CancellationToken::new(),
-            abort: CancellationToken::new(),
-            deadline: OnceLock::new(),
-            handlers: TaskTracker::new(),
-            pacing: Pacing::default(),
-            stranded: watch::Sender::new(None),
-            handle: Box::new(Typed::new(self.codec, handler)),
-        };
-        StartConsumer { core: Arc::new(core), concurrency: self.concurrency }
+        let fault = (self.key.make.is_some() && self.settings.store.is_none())
+            .then_some("it makes keys and has no idempotency store to look them up in");
+        self.settings.start(fault, Box::new(Typed::new(self.codec, self.key, handler)))
+    }
+
+    /// Starts to consume with a handler whose writes, the claim on its message and the confirmation
+    /// are one transaction: each message takes effect exactly once in that database, through any
+    /// crash. The store is `acemq_sql::SqlIdempotency`, or a [`TransactionalStore`] of your own.
+    ///
+    /// The handler is an `async fn(Message<T>, Transaction) -> Result<Transaction, HandlerError>`:
+    /// it is given an open transaction, and gives it back to have it committed. Then the message
+    /// is acknowledged. An outbox's records that it adds in the transaction commit with the rest.
+    /// A handler that fails, panics or runs too long has done nothing, and its message takes the
+    /// usual way: the retry policy, or the dead-letter queue for [`HandlerError::fatal`]. There is
+    /// no [`Ack`] to choose: what is given back is accepted, and what is not is undone.
+    ///
+    /// A transaction that the database undoes for the sake of another (a deadlock, a serialization
+    /// failure), or loses, is run again at once, up to five times in all, before it counts as a
+    /// failed attempt: a handler must not do anything outside of its transaction that may not
+    /// happen twice. While the database is away, messages wait as they do for an
+    /// [`idempotent`](Self::idempotent) consumer. A commit whose answer is lost sends its message
+    /// back to the broker, and the database knows when it comes again.
+    ///
+    /// Each handler that runs holds a transaction, and with it a connection: give the pool at least
+    /// as many as the [`concurrency`](Self::concurrency); handlers beyond that wait for one.
+    ///
+    /// # Errors
+    /// Those of [`start`](Self::start), and [`ErrorKind::Config`] beside
+    /// [`idempotent`](Self::idempotent): the transaction does what that store is for.
+    ///
+    /// # Cancellation
+    /// Dropping the future before it is done starts nothing.
+    pub fn start_in_transaction<S, F, Fut>(self, store: S, handler: F) -> StartConsumer
+    where
+        T: Send + 'static,
+        C: Decode<T>,
+        S: TransactionalStore,
+        F: Fn(Message<T>, S::Transaction) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<S::Transaction, HandlerError>> + Send + 'static,
+    {
+        let fault = self.settings.store.is_some().then_some(
+            "it is both idempotent and transactional; leave out the idempotency store, since the \
+             transaction writes down what was handled",
+        );
+        let handle = Transactional::new(self.codec, self.key, store, handler);
+        self.settings.start(fault, Box::new(handle))
     }
 }
 
 impl<T, C> fmt::Debug for ConsumerBuilder<T, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ConsumerBuilder")
-            .field("queue", &self.queue)
-            .field("prefetch", &self.prefetch)
-            .field("concurrency", &self.concurrency)
-            .field("policy", &self.policy)
+            .field("queue", &self.settings.queue)
+            .field("prefetch", &self.settings.prefetch)
+            .field("concurrency", &self.settings.concurrency)
+            .field("policy", &self.settings.policy)
             .finish_non_exhaustive()
-    }
-}
-
-/// A consumer that starts when it is awaited, from [`ConsumerBuilder::start`].
-#[must_use = "a consumer starts by awaiting it"]
-pub struct StartConsumer {
-    core: Arc<Core>,
-    concurrency: usize,
-}
-
-impl StartConsumer {
-    async fn run(self) -> Result<Consumer> {
-        let core = self.core;
-        check(&core, self.concurrency)?;
-        warn_about_retention(&core);
-        let channel = core.subscribe().await?;
-        let task = tokio::spawn(Arc::clone(&core).run(channel));
-        let consumer = Consumer::new(Arc::clone(&core), AbortOnDropHandle::new(task));
-        let weak: Weak<dyn Stop> = Arc::downgrade(&core) as Weak<dyn Stop>;
-        if !core.client.owns_consumer(weak) {
-            return Err(Error::new(
-                ErrorKind::Closed,
-                format!("start the consumer of \"{}\": the client is closed", core.queue),
-            ));
-        }
-        Ok(consumer)
-    }
-}
-
-fn check(core: &Core, concurrency: usize) -> Result<()> {
-    let refuse = |what: &str| {
-        Err(Error::new(
-            ErrorKind::Config,
-            format!("start the consumer of \"{}\": {what}", core.queue),
-        )
-        .with_queue(&*core.queue))
-    };
-    if core.queue.is_empty() {
-        return refuse("the queue has no name");
-    }
-    if core.prefetch == 0 {
-        return refuse("the prefetch is 0, which would be no bound at all; it is at least 1");
-    }
-    if concurrency == 0 {
-        return refuse("the concurrency is 0; it is at least 1");
-    }
-    core.policy.check()
-}
-
-/// A confirmation that is forgotten while a message is still on its way lets it be handled twice.
-fn warn_about_retention(core: &Core) {
-    let retention = core.idempotency.as_ref().and_then(Idempotency::retention);
-    if let Some(retention) = retention.filter(|retention| *retention < core.policy.total_wait()) {
-        tracing::warn!(
-            queue = %core.queue, ?retention, retries = ?core.policy.total_wait(),
-            "the idempotency store forgets confirmations before the retry ladder has run its \
-             length; a late duplicate would be handled again"
-        );
-    }
-}
-
-impl IntoFuture for StartConsumer {
-    type Output = Result<Consumer>;
-    type IntoFuture = BoxFuture<'static, Result<Consumer>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.run())
-    }
-}
-
-impl fmt::Debug for StartConsumer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StartConsumer").field("queue", &self.core.queue).finish_non_exhaustive()
     }
 }

@@ -9,96 +9,55 @@ use std::{
 };
 
 use futures_util::FutureExt as _;
-use sha2::{Digest, Sha256};
-use tokio_util::sync::CancellationToken;
 
+use super::{confirmations::Confirmations, outage::Outage, runtime::Core};
 use crate::{
     error::{Error, ErrorKind, Result},
     idempotency::{Claim, IdempotencyStore, Lease, SharedIdempotencyStore},
     transport::Settler,
 };
 
-/// The longest key that a store has to hold, in bytes.
-const MAX_KEY: usize = 255;
-
-/// The pauses between questions to a store that is down: doubling between these.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-
 /// How long the store may take for an answer: a connection to a database that fell silent would
 /// otherwise hold the message and its handler's place for good.
-const LONGEST_ANSWER: Duration = Duration::from_secs(30);
+pub(super) const LONGEST_ANSWER: Duration = Duration::from_secs(30);
 
 const SHORTEST_RENEWAL: Duration = Duration::from_millis(1);
-
-/// Whose key an id is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum KeyScope {
-    /// `queue/id`: consumers of different queues never suppress each other.
-    Queue,
-    /// The bare id, as the other libraries of the family store it.
-    Family,
-}
 
 /// One consumer's use of its idempotency store.
 #[derive(Debug)]
 pub(super) struct Idempotency {
     store: SharedIdempotencyStore,
-    scope: KeyScope,
+    confirmations: Confirmations,
     /// Keys whose handler ran here and whose confirmation is still being written: whatever the
     /// store says of them, the handler does not run again.
     unconfirmed: Mutex<HashSet<String>>,
 }
 
 impl Idempotency {
-    pub(super) fn new(store: SharedIdempotencyStore, scope: KeyScope) -> Self {
-        Self { store, scope, unconfirmed: Mutex::default() }
+    pub(super) fn new(store: SharedIdempotencyStore) -> Self {
+        Self { store, confirmations: Confirmations::new(), unconfirmed: Mutex::default() }
+    }
+
+    pub(super) async fn check(&self) -> Result<()> {
+        answer(|| self.store.check()).await
     }
 
     pub(super) fn retention(&self) -> Option<Duration> {
         self.store.retention()
     }
 
-    pub(super) fn key(&self, queue: &str, id: &str) -> String {
-        let key = match self.scope {
-            KeyScope::Queue => format!("{queue}/{id}"),
-            KeyScope::Family => id.to_owned(),
-        };
-        // PostgreSQL's text has no U+0000, and an id may hold anything.
-        if key.len() <= MAX_KEY && !key.contains('\0') {
-            return key;
-        }
-        Sha256::digest(key.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
-    }
-
     /// Claims a key. While the store is down the delivery stays in hand and the claim is tried
     /// again; `None` once the consumer closes or the delivery's channel has ended.
     pub(super) async fn claim(
         &self,
+        core: &Core,
         key: &str,
-        closing: &CancellationToken,
         settler: &dyn Settler,
     ) -> Option<Claim> {
         if self.unconfirmed().contains(key) {
             return Some(Claim::InProgress);
         }
-        let mut pause = FIRST_PAUSE;
-        loop {
-            match answer(|| self.store.try_claim(key)).await {
-                Ok(claim) => return Some(claim),
-                Err(error) => {
-                    tracing::warn!(key, %error, "the idempotency store is down; the message waits");
-                }
-            }
-            tokio::select! {
-                () = closing.cancelled() => return None,
-                () = tokio::time::sleep(pause) => {}
-            }
-            if !settler.is_open() {
-                return None;
-            }
-            pause = (pause * 2).min(LONGEST_PAUSE);
-        }
+        core.until_answered(key, settler, || answer(|| self.store.try_claim(key))).await
     }
 
     /// Runs a handler under its claim: the lease is renewed at a third of its length.
@@ -134,39 +93,24 @@ impl Idempotency {
         }
     }
 
-    /// Records that the handler ran. While the store is down this is tried again, until `abort`:
-    /// then `false`.
-    pub(super) async fn confirm(&self, lease: &Lease, abort: &CancellationToken) -> bool {
+    /// Records that the handler ran. While the store is down this is tried again, until the
+    /// consumer is stopped: then `false`.
+    pub(super) async fn confirm(&self, core: &Core, lease: &Lease) -> bool {
         // From here on a redelivery does not run the handler, also where the store is so slow
         // that the lease runs out meanwhile.
         let _unconfirmed = Unconfirmed::new(self, lease.key());
-        match answer(|| self.store.confirm(lease)).await {
-            Ok(()) => true,
-            Err(error) => self.confirm_again(lease, abort, error).await,
-        }
-    }
-
-    async fn confirm_again(
-        &self,
-        lease: &Lease,
-        abort: &CancellationToken,
-        mut error: Error,
-    ) -> bool {
-        let mut pause = FIRST_PAUSE;
+        let mut outage = Outage::of(core);
         loop {
+            let confirmed = self.confirmations.confirm(&self.store, lease).await;
+            let Err(error) = confirmed else { return true };
             tracing::warn!(
                 key = lease.key(), %error,
                 "the handler ran, and the idempotency store could not record it; trying again"
             );
             tokio::select! {
-                () = abort.cancelled() => return false,
-                () = tokio::time::sleep(pause) => {}
+                () = core.abort.cancelled() => return false,
+                () = outage.pause(&error) => {}
             }
-            match answer(|| self.store.confirm(lease)).await {
-                Ok(()) => return true,
-                Err(again) => error = again,
-            }
-            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 
@@ -205,7 +149,7 @@ impl Drop for Unconfirmed<'_> {
 
 /// The store's answer, or an error if it does not come. A store of the user's own that panics is
 /// a store that failed.
-async fn answer<T, F>(ask: impl FnOnce() -> F) -> Result<T>
+pub(super) async fn answer<T, F>(ask: impl FnOnce() -> F) -> Result<T>
 where
     F: Future<Output = Result<T>>,
 {

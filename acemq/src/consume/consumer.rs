@@ -12,9 +12,14 @@ use crate::{connection::Stop, error::Result};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConsumerState {
-    /// Subscribed: messages come in. They may still wait here for an idempotency store that is
-    /// down, which the log says.
+    /// Subscribed: messages come in.
     Receiving,
+    /// Subscribed, and held up: the idempotency store does not answer. No handler begins with a
+    /// message that it was not asked about; it is asked again and again.
+    Waiting {
+        /// What the store failed with.
+        reason: String,
+    },
     /// Not subscribed, and trying again: the connection or channel was lost, or the queue is gone.
     Recovering {
         /// Which attempt is next, counted from 1.

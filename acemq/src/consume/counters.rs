@@ -29,6 +29,8 @@ pub struct ConsumerCounters {
     pub copies_failed: u64,
     /// Deliveries taken and not yet settled.
     pub in_flight: u64,
+    /// Of those, the ones that wait for an idempotency store that is down.
+    pub waiting_for_store: u64,
 }
 
 #[derive(Debug, Default)]
@@ -43,6 +45,7 @@ pub(super) struct Counters {
     returned: AtomicU64,
     copies_failed: AtomicU64,
     in_flight: AtomicU64,
+    waiting_for_store: AtomicU64,
 }
 
 impl Counters {
@@ -52,6 +55,15 @@ impl Counters {
 
     pub(super) fn let_go(&self) {
         self.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn waits_for_store(&self) {
+        self.waiting_for_store.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether it was the last one that did.
+    pub(super) fn waits_no_more(&self) -> bool {
+        self.waiting_for_store.fetch_sub(1, Ordering::Relaxed) == 1
     }
 
     pub(super) fn duplicate(&self) {
@@ -88,6 +100,7 @@ impl Counters {
             returned: read(&self.returned),
             copies_failed: read(&self.copies_failed),
             in_flight: read(&self.in_flight),
+            waiting_for_store: read(&self.waiting_for_store),
         }
     }
 }

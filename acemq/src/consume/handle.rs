@@ -1,13 +1,15 @@
 //! From a delivery to a verdict: decode, claim, intercept, run the handler.
 
-use std::{marker::PhantomData, panic::AssertUnwindSafe, sync::Arc};
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures_util::FutureExt;
 
 use super::{
     Ack, HandlerError, Message,
     ack::{Answer, chain},
+    claim::Idempotency,
     interceptor::{self, ConsumeContext},
+    key::MessageKey,
     message::Received,
     runtime::Core,
 };
@@ -37,6 +39,9 @@ pub(super) enum Verdict {
     Undecodable { text: String },
     /// Back to the broker: the consumer is closing, or the channel has gone.
     Returned,
+    /// Back to the broker, paced: whether the handler's transaction has committed is not known,
+    /// and the next delivery finds out.
+    Unknown,
 }
 
 /// A delivery with its verdict.
@@ -57,17 +62,23 @@ pub(super) trait Handle: Send + Sync {
         received: Arc<Received>,
         settler: &'a dyn Settler,
     ) -> BoxFuture<'a, Judged>;
+
+    /// Whether the store that knows what was handled can be used.
+    fn check_store<'a>(&'a self, core: &'a Core) -> BoxFuture<'a, Result<(), Error>>;
+
+    /// How long that store remembers.
+    fn retention(&self, core: &Core) -> Option<Duration>;
 }
 
 pub(super) struct Typed<T, C, F> {
     codec: C,
+    key: MessageKey<T>,
     handler: F,
-    payload: PhantomData<fn() -> T>,
 }
 
 impl<T, C, F> Typed<T, C, F> {
-    pub(super) fn new(codec: C, handler: F) -> Self {
-        Self { codec, handler, payload: PhantomData }
+    pub(super) fn new(codec: C, key: MessageKey<T>, handler: F) -> Self {
+        Self { codec, key, handler }
     }
 }
 
@@ -85,21 +96,23 @@ where
         received: Arc<Received>,
         settler: &'a dyn Settler,
     ) -> BoxFuture<'a, Judged> {
-        Box::pin(async move {
-            let arrived = Arc::clone(&received);
-            // A codec of the user's own may panic; a handler's panic is caught further in, where
-            // its claim is known.
-            match AssertUnwindSafe(self.decode_and_handle(core, received, settler))
-                .catch_unwind()
-                .await
-            {
-                Ok(judged) => judged,
-                Err(panic) => {
-                    let reason = format!("the codec or store panicked: {}", panic_text(&*panic));
-                    Judged::new(arrived, Verdict::Failed { reason })
-                }
+        let arrived = Arc::clone(&received);
+        Box::pin(
+            async move { unharmed(arrived, self.decode_and_handle(core, received, settler)).await },
+        )
+    }
+
+    fn check_store<'a>(&'a self, core: &'a Core) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async {
+            match &core.idempotency {
+                Some(idempotency) => idempotency.check().await,
+                None => Ok(()),
             }
         })
+    }
+
+    fn retention(&self, core: &Core) -> Option<Duration> {
+        core.idempotency.as_ref().and_then(Idempotency::retention)
     }
 }
 
@@ -116,118 +129,144 @@ where
         received: Arc<Received>,
         settler: &dyn Settler,
     ) -> Judged {
-        let payload = match self.decode(&received).await {
+        let payload = match decode(&self.codec, &received).await {
             Ok(payload) => payload,
-            Err(error) if error.is_transient() => {
-                let reason = format!("the body could not be read: {}", chain(&error));
-                return Judged::new(received, Verdict::Failed { reason });
-            }
-            Err(error) => {
-                let text = format!("could not be decoded: {}", chain(&error));
-                return Judged::new(received, Verdict::Undecodable { text });
-            }
+            Err(verdict) => return Judged::new(received, verdict),
         };
+        let run = |received, payload| self.run(core, received, payload);
         let Some(idempotency) = &core.idempotency else {
-            return self.intercept_and_handle(core, received, payload).await;
+            return intercept(core, received, payload, run).await;
         };
-        let key = idempotency.key(&core.queue, received.envelope.id());
-        let lease = match idempotency.claim(&key, &core.closing, settler).await {
+        let (key, payload) = match self.key.of(payload, &received) {
+            Ok(keyed) => keyed,
+            Err(verdict) => return Judged::new(received, verdict),
+        };
+        let lease = match idempotency.claim(core, &key, settler).await {
             Some(Claim::Owned(lease)) => lease,
             Some(Claim::AlreadyConfirmed) => return Judged::new(received, Verdict::Duplicate),
             Some(Claim::InProgress) => return Judged::new(received, Verdict::InProgress),
             None => return Judged::new(received, Verdict::Returned),
         };
-        let handled = self.intercept_and_handle(core, received, payload);
+        let handled = intercept(core, received, payload, run);
         let judged = idempotency.hold(&lease, handled).await;
         conclude(core, &lease, judged).await
     }
 
-    async fn decode(&self, received: &Received) -> Result<T, Error> {
-        // Some clients write an empty content type for none.
-        let content_type = received
-            .properties
-            .content_type
-            .as_deref()
-            .filter(|content_type| !content_type.is_empty());
-        if !self.codec.accepts(content_type) {
-            let text = match content_type {
-                Some(content_type) => format!("no codec here reads '{content_type}'"),
-                None => "no codec here reads a message without a content type".to_owned(),
-            };
-            return Err(Error::new(ErrorKind::Decode, text));
-        }
-        self.codec.decode(received.body.clone(), content_type).await
-    }
-
-    async fn intercept_and_handle(
-        &self,
-        core: &Core,
-        mut received: Arc<Received>,
-        payload: T,
-    ) -> Judged {
-        let interceptors = core.client.consume_interceptors();
-        if interceptors.is_empty() {
-            let verdict = self.handle(core, Arc::clone(&received), payload).await;
-            return Judged::new(received, verdict);
-        }
-        let mut context = ConsumeContext {
-            queue: Arc::clone(&received.queue),
-            envelope: received.envelope.clone(),
-            redelivered: received.redelivered,
-            content_type: received.properties.content_type.clone(),
-            body: received.body.clone(),
-        };
-        let before = interceptor::before_handle(interceptors, &mut context);
-        received = Arc::new(received.with_envelope(context.envelope.clone()));
-        let verdict = match before {
-            Ok(()) => self.handle(core, Arc::clone(&received), payload).await,
-            Err(error) if error.is_fatal() => {
-                Verdict::Rejected { text: format!("an interceptor refused it: {error}") }
-            }
-            Err(error) => Verdict::Failed { reason: format!("an interceptor refused it: {error}") },
-        };
-        match &verdict {
-            Verdict::Failed { reason: text }
-            | Verdict::Rejected { text }
-            | Verdict::Parked { text } => interceptor::on_error(interceptors, &context, text),
-            Verdict::Accepted
-            | Verdict::Duplicate
-            | Verdict::InProgress
-            | Verdict::Undecodable { .. }
-            | Verdict::Returned => {}
-        }
-        Judged { received, verdict, seen: Some(context) }
-    }
-
-    async fn handle(&self, core: &Core, received: Arc<Received>, payload: T) -> Verdict {
+    async fn run(&self, core: &Core, received: Arc<Received>, payload: T) -> Verdict {
         // Calling the handler may panic as well, before it returns its future.
         let run = async { (self.handler)(Message::new(payload, received)).await.map(Into::into) };
-        let limit = async {
-            match core.handler_timeout {
-                Some(limit) => tokio::time::sleep(limit).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            biased;
-            finished = AssertUnwindSafe(run).catch_unwind() => match finished {
-                Ok(Ok(ack)) => answer(ack),
-                Ok(Err(error)) if error.is_fatal() => {
-                    Verdict::Rejected { text: format!("the handler rejected it: {error}") }
-                }
-                Ok(Err(error)) => Verdict::Failed { reason: error.to_string() },
-                Err(panic) => Verdict::Failed {
-                    reason: format!("the handler panicked: {}", panic_text(&*panic)),
-                },
-            },
-            () = core.abort.cancelled() => Verdict::Returned,
-            () = limit => Verdict::Failed {
-                reason: format!(
-                    "the handler ran longer than {:?} and was stopped",
-                    core.handler_timeout.unwrap_or_default()
-                ),
-            },
+        match within_limits(core, run).await {
+            Ok(Ok(ack)) => answer(ack),
+            Ok(Err(error)) => failed(&error),
+            Err(stopped) => stopped,
         }
+    }
+}
+
+/// A codec or a store of the user's own may panic; a handler's panic is caught further in, where
+/// its claim is known.
+pub(super) async fn unharmed(arrived: Arc<Received>, work: impl Future<Output = Judged>) -> Judged {
+    match AssertUnwindSafe(work).catch_unwind().await {
+        Ok(judged) => judged,
+        Err(panic) => {
+            let reason = format!("the codec or store panicked: {}", panic_text(&*panic));
+            Judged::new(arrived, Verdict::Failed { reason })
+        }
+    }
+}
+
+/// Reads the payload, or says what becomes of a message whose payload cannot be read.
+pub(super) async fn decode<T, C: Decode<T>>(codec: &C, received: &Received) -> Result<T, Verdict> {
+    // Some clients write an empty content type for none.
+    let content_type =
+        received.properties.content_type.as_deref().filter(|content_type| !content_type.is_empty());
+    let decoded = if codec.accepts(content_type) {
+        codec.decode(received.body.clone(), content_type).await
+    } else {
+        let text = match content_type {
+            Some(content_type) => format!("no codec here reads '{content_type}'"),
+            None => "no codec here reads a message without a content type".to_owned(),
+        };
+        Err(Error::new(ErrorKind::Decode, text))
+    };
+    decoded.map_err(|error| {
+        if error.is_transient() {
+            Verdict::Failed { reason: format!("the body could not be read: {}", chain(&error)) }
+        } else {
+            Verdict::Undecodable { text: format!("could not be decoded: {}", chain(&error)) }
+        }
+    })
+}
+
+/// Runs what handles a message between the interceptors.
+pub(super) async fn intercept<T, F: Future<Output = Verdict>>(
+    core: &Core,
+    mut received: Arc<Received>,
+    payload: T,
+    handle: impl FnOnce(Arc<Received>, T) -> F,
+) -> Judged {
+    let interceptors = core.client.consume_interceptors();
+    if interceptors.is_empty() {
+        let verdict = handle(Arc::clone(&received), payload).await;
+        return Judged::new(received, verdict);
+    }
+    let mut context = ConsumeContext {
+        queue: Arc::clone(&received.queue),
+        envelope: received.envelope.clone(),
+        redelivered: received.redelivered,
+        content_type: received.properties.content_type.clone(),
+        body: received.body.clone(),
+    };
+    let before = interceptor::before_handle(interceptors, &mut context);
+    received = Arc::new(received.with_envelope(context.envelope.clone()));
+    let verdict = match before {
+        Ok(()) => handle(Arc::clone(&received), payload).await,
+        Err(error) if error.is_fatal() => {
+            Verdict::Rejected { text: format!("an interceptor refused it: {error}") }
+        }
+        Err(error) => Verdict::Failed { reason: format!("an interceptor refused it: {error}") },
+    };
+    match &verdict {
+        Verdict::Failed { reason: text }
+        | Verdict::Rejected { text }
+        | Verdict::Parked { text } => {
+            interceptor::on_error(interceptors, &context, text);
+        }
+        Verdict::Accepted
+        | Verdict::Duplicate
+        | Verdict::InProgress
+        | Verdict::Undecodable { .. }
+        | Verdict::Returned
+        | Verdict::Unknown => {}
+    }
+    Judged { received, verdict, seen: Some(context) }
+}
+
+/// Runs a handler to its end: its answer, or what becomes of a message whose handler panicked, was
+/// stopped or took too long.
+pub(super) async fn within_limits<A>(
+    core: &Core,
+    run: impl Future<Output = A>,
+) -> Result<A, Verdict> {
+    let limit = async {
+        match core.handler_timeout {
+            Some(limit) => tokio::time::sleep(limit).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        biased;
+        finished = AssertUnwindSafe(run).catch_unwind() => finished.map_err(|panic| {
+            let reason = format!("the handler panicked: {}", panic_text(&*panic));
+            Verdict::Failed { reason }
+        }),
+        () = core.abort.cancelled() => Err(Verdict::Returned),
+        () = limit => Err(Verdict::Failed {
+            reason: format!(
+                "the handler ran longer than {:?} and was stopped",
+                core.handler_timeout.unwrap_or_default()
+            ),
+        }),
     }
 }
 
@@ -235,7 +274,7 @@ where
 async fn conclude(core: &Core, lease: &Lease, mut judged: Judged) -> Judged {
     let Some(idempotency) = &core.idempotency else { return judged };
     if matches!(judged.verdict, Verdict::Accepted) {
-        if !idempotency.confirm(lease, &core.abort).await {
+        if !idempotency.confirm(core, lease).await {
             tracing::error!(
                 key = lease.key(),
                 "the handler ran and its confirmation could not be written before the consumer \
@@ -248,6 +287,15 @@ async fn conclude(core: &Core, lease: &Lease, mut judged: Judged) -> Judged {
         idempotency.release(lease).await;
     }
     judged
+}
+
+/// What becomes of a message whose handler failed.
+pub(super) fn failed(error: &HandlerError) -> Verdict {
+    if error.is_fatal() {
+        Verdict::Rejected { text: format!("the handler rejected it: {error}") }
+    } else {
+        Verdict::Failed { reason: error.to_string() }
+    }
 }
 
 fn answer(ack: Ack) -> Verdict {
@@ -263,7 +311,7 @@ fn answer(ack: Ack) -> Verdict {
     }
 }
 
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+pub(super) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
     panic
         .downcast_ref::<&str>()
         .copied()

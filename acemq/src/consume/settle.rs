@@ -18,6 +18,10 @@ use crate::{
     transport::{BoxFuture, Outgoing, Settler},
 };
 
+/// What returns after a commit of unknown outcome are paced by, among the queues that copies go
+/// to: no queue is called that.
+pub(super) const COMMIT: &str = "";
+
 /// One delivery about to be settled.
 pub(super) struct Settling<'a> {
     pub(super) core: &'a Core,
@@ -39,6 +43,10 @@ impl Settling<'_> {
                 return self.ack(Settlement::Acknowledged);
             }
             Verdict::Returned => return self.give_back(),
+            Verdict::Unknown => Box::pin(async {
+                self.hold(core.pacing.failed(COMMIT)).await;
+                self.give_back()
+            }),
             Verdict::InProgress => Box::pin(async {
                 self.hold(core.in_progress_wait).await;
                 let copy = copies::unchanged(received, &core.queue);

@@ -10,9 +10,11 @@ pub(crate) trait ErasedIdempotencyStore: Send + Sync {
     fn claim<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<bool>>;
     fn is_confirmed<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<bool>>;
     fn confirm<'a>(&'a self, lease: &'a Lease) -> BoxFuture<'a, Result<()>>;
+    fn confirm_batch<'a>(&'a self, leases: &'a [Lease]) -> BoxFuture<'a, Result<()>>;
     fn release<'a>(&'a self, lease: &'a Lease) -> BoxFuture<'a, Result<()>>;
     fn try_claim<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Claim>>;
     fn renew<'a>(&'a self, lease: &'a Lease) -> BoxFuture<'a, Result<bool>>;
+    fn check(&self) -> BoxFuture<'_, Result<()>>;
     fn lease(&self) -> Option<Duration>;
     fn retention(&self) -> Option<Duration>;
     fn purge_expired(&self) -> BoxFuture<'_, Result<u64>>;
@@ -32,6 +34,10 @@ impl<S: IdempotencyStore> ErasedIdempotencyStore for S {
         Box::pin(IdempotencyStore::confirm(self, lease))
     }
 
+    fn confirm_batch<'a>(&'a self, leases: &'a [Lease]) -> BoxFuture<'a, Result<()>> {
+        Box::pin(IdempotencyStore::confirm_batch(self, leases))
+    }
+
     fn release<'a>(&'a self, lease: &'a Lease) -> BoxFuture<'a, Result<()>> {
         Box::pin(IdempotencyStore::release(self, lease))
     }
@@ -42,6 +48,10 @@ impl<S: IdempotencyStore> ErasedIdempotencyStore for S {
 
     fn renew<'a>(&'a self, lease: &'a Lease) -> BoxFuture<'a, Result<bool>> {
         Box::pin(IdempotencyStore::renew(self, lease))
+    }
+
+    fn check(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(IdempotencyStore::check(self))
     }
 
     fn lease(&self) -> Option<Duration> {
@@ -99,6 +109,10 @@ impl IdempotencyStore for SharedIdempotencyStore {
         self.0.confirm(lease).await
     }
 
+    async fn confirm_batch(&self, leases: &[Lease]) -> Result<()> {
+        self.0.confirm_batch(leases).await
+    }
+
     async fn release(&self, lease: &Lease) -> Result<()> {
         self.0.release(lease).await
     }
@@ -109,6 +123,10 @@ impl IdempotencyStore for SharedIdempotencyStore {
 
     async fn renew(&self, lease: &Lease) -> Result<bool> {
         self.0.renew(lease).await
+    }
+
+    async fn check(&self) -> Result<()> {
+        self.0.check().await
     }
 
     fn lease(&self) -> Option<Duration> {

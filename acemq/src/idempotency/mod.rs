@@ -82,6 +82,18 @@ pub trait IdempotencyStore: Send + Sync + 'static {
     /// lost meanwhile, and doing it twice is harmless.
     fn confirm(&self, lease: &Lease) -> impl Future<Output = Result<()>> + Send;
 
+    /// Records of several keys at once that the work is done: a consumer hands over together what
+    /// its handlers finish at the same time. All of them or an error; the default calls
+    /// [`confirm`](Self::confirm) for each.
+    fn confirm_batch(&self, leases: &[Lease]) -> impl Future<Output = Result<()>> + Send {
+        async move {
+            for lease in leases {
+                self.confirm(lease).await?;
+            }
+            Ok(())
+        }
+    }
+
     /// Gives up a claim so that the message can be handled again. Only its own claim: one that
     /// another holder took over, or a confirmation, stays.
     fn release(&self, lease: &Lease) -> impl Future<Output = Result<()>> + Send;
@@ -103,6 +115,15 @@ pub trait IdempotencyStore: Send + Sync + 'static {
     /// Extends a claim by another lease while its holder works; `false` when it was lost.
     fn renew(&self, _lease: &Lease) -> impl Future<Output = Result<bool>> + Send {
         async { Ok(true) }
+    }
+
+    /// Whether the store can be used, asked once when a consumer starts. The default says yes.
+    ///
+    /// # Errors
+    /// What is wrong with it: a table that is missing, say. The start fails where the error is
+    /// not transient; a store that is merely away is waited for.
+    fn check(&self) -> impl Future<Output = Result<()>> + Send {
+        async { Ok(()) }
     }
 
     /// How long a claim is held; `None` where the store does not say, and then nobody renews.

@@ -27,6 +27,8 @@ use crate::{
 #[derive(Debug, Default)]
 pub(crate) struct Books {
     pub(crate) lives: Vec<(Life, Vec<Line>)>,
+    /// Whether effects were in the transactions of the claims.
+    pub(crate) transactional: bool,
     /// The orders that have committed, as the database says.
     pub(crate) orders: BTreeSet<String>,
     pub(crate) outbox: BTreeMap<String, OutboxRow>,

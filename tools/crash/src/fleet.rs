@@ -34,6 +34,7 @@ pub(crate) struct Common {
     pub(crate) broker: String,
     pub(crate) database: String,
     pub(crate) lease: Duration,
+    pub(crate) transactional: bool,
 }
 
 /// How a worker's life ended.
@@ -121,6 +122,9 @@ impl<'a> Fleet<'a> {
             .args(["--seed", &self.random.u64(..).to_string()])
             .arg("--ledger")
             .arg(self.diary.ledger_of(&life));
+        if self.common.transactional {
+            command.arg("--transactional");
+        }
         if let Some(point) = point {
             let nth = self.random.u32(1..=LAST_TIME).to_string();
             command.args(["--point", &point.name(), "--nth", &nth]);

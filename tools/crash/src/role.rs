@@ -3,6 +3,7 @@
 mod consumer;
 mod fuse;
 mod relay;
+mod transaction;
 mod writer;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
@@ -16,6 +17,7 @@ use tracing_subscriber::EnvFilter;
 pub(crate) use self::{
     fuse::{Fuse, Point},
     relay::BATCH as RELAY_BATCH,
+    transaction::Fused,
 };
 use crate::{
     ledger::Ledger,
@@ -33,7 +35,7 @@ pub(crate) enum Role {
     Writer,
     /// Publishes the outbox.
     Relay,
-    /// Handles each message once in effect, with an idempotency store.
+    /// Handles each message once in effect, with an idempotency store or in a transaction.
     Consumer,
 }
 
@@ -90,6 +92,9 @@ pub(crate) struct Task {
     /// The lease of claims, in milliseconds.
     #[arg(long)]
     pub(crate) lease: u64,
+    /// Whether a consumer's effects are in the transaction of its claims.
+    #[arg(long)]
+    pub(crate) transactional: bool,
     #[arg(long)]
     pub(crate) seed: u64,
     /// The file to write down in what was done.
@@ -109,6 +114,7 @@ struct Worker {
     names: Names,
     broker: String,
     lease: Duration,
+    transactional: bool,
     tables: Arc<dyn Tables>,
     ledger: Arc<Ledger>,
     fuse: Arc<Fuse>,
@@ -135,6 +141,7 @@ pub(crate) async fn work(task: Task) -> Result<()> {
         life: task.life,
         broker: task.broker,
         lease,
+        transactional: task.transactional,
         ledger,
         random,
         stop: stop_with_input(),

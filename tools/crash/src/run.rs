@@ -50,6 +50,10 @@ pub(crate) struct Settings {
     /// The lease of claims, in milliseconds.
     #[arg(long, default_value_t = 1_000)]
     lease: u64,
+    /// Consumers have their effects in the transaction of their claims, and then each has exactly
+    /// one.
+    #[arg(long)]
+    transactional: bool,
     /// Keep the run's evidence in this folder, which must be new. Unless set, a folder for
     /// temporary files has it, and it is removed when the books add up.
     #[arg(long, value_name = "FOLDER")]
@@ -114,6 +118,7 @@ async fn run_on(
         broker: servers.broker_url(),
         database: servers.database_url(),
         lease,
+        transactional: settings.transactional,
     };
     let mut fleet = Fleet::new(common, diary, random.fork());
     for role in Role::ALL {
@@ -127,7 +132,8 @@ async fn run_on(
     settle(scenario, &mut fleet, &*tables, &observer, &names, diary).await?;
     let took = started.elapsed();
 
-    let books = Books::gather(fleet.into_lives(), &*tables, &observer, &names, diary).await?;
+    let mut books = Books::gather(fleet.into_lives(), &*tables, &observer, &names, diary).await?;
+    books.transactional = settings.transactional;
     let wrong = books::check(&books, lease);
     let scenario = scenario.name();
     let report = Report::of(Run { scenario, seed, took, lease, done, books: &books, wrong });

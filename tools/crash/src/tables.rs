@@ -2,13 +2,16 @@
 
 use std::{sync::Arc, time::Duration};
 
-use acemq::{OutboxRecord, SharedIdempotencyStore, SharedOutboxStore};
-use acemq_sql::{SqlDatabase, SqlIdempotency, SqlOutbox};
+use acemq::{
+    ConsumerBuilder, Message, OutboxRecord, SharedIdempotencyStore, SharedOutboxStore,
+    StartConsumer,
+};
+use acemq_sql::{HandlerTransaction, SqlDatabase, SqlIdempotency, SqlOutbox};
 use anyhow::{Context as _, Result, bail};
 use futures_util::future::BoxFuture;
 use sqlx::{AssertSqlSafe, Database as _, Pool, Row as _, pool::PoolOptions};
 
-use crate::role::{Fuse, Point};
+use crate::role::{Fuse, Fused, Order, Point};
 
 /// A row of text; nulls are empty.
 pub(crate) type Row = Vec<String>;
@@ -36,6 +39,14 @@ pub(crate) trait Tables: Send + Sync {
 
     /// A handler's effect: one more row each time.
     fn act<'a>(&'a self, order: &'a str, life: &'a str) -> BoxFuture<'a, Result<()>>;
+
+    /// Starts a consumer whose handler has the same effect in the transaction of the claim.
+    fn act_in_transactions(
+        &self,
+        consumer: ConsumerBuilder<Order>,
+        life: String,
+        fuse: Arc<Fuse>,
+    ) -> StartConsumer;
 
     /// The rows of a table, as text.
     fn rows(&self, table: Table) -> BoxFuture<'_, Result<Vec<Row>>>;
@@ -276,6 +287,28 @@ impl<DB: Database> Tables for Sql<DB> {
         let effects = Table::Effects.of(&self.run);
         let sql = format!("INSERT INTO {effects} (order_id, life) VALUES ('{order}', '{life}')");
         Box::pin(self.execute(sql))
+    }
+
+    fn act_in_transactions(
+        &self,
+        consumer: ConsumerBuilder<Order>,
+        life: String,
+        fuse: Arc<Fuse>,
+    ) -> StartConsumer {
+        let store = Fused::new(self.idempotency.clone(), Arc::clone(&fuse));
+        let effects = Table::Effects.of(&self.run);
+        let handler = move |message: Message<Order>, mut transaction: HandlerTransaction<DB>| {
+            let fuse = Arc::clone(&fuse);
+            let order = message.into_payload().order;
+            let insert =
+                format!("INSERT INTO {effects} (order_id, life) VALUES ('{order}', '{life}')");
+            async move {
+                fuse.reached(Point::InHandler, std::iter::once(&*order));
+                DB::execute(&mut transaction, insert).await?;
+                Ok(transaction)
+            }
+        };
+        consumer.start_in_transaction(store, handler)
     }
 
     fn rows(&self, table: Table) -> BoxFuture<'_, Result<Vec<Row>>> {

@@ -102,6 +102,26 @@ fn consumers_that_are_killed_in_their_handlers_lose_no_message_on_sqlite() {
     consumers_are_killed(&broker, "sqlite");
 }
 
+fn transactional_consumers_are_killed(broker: &str, database: &str) {
+    let more = ["--seconds", "2", "--transactional"];
+    let Some(numbers) = crash("consumers", broker, database, &more) else { return };
+    assert!(numbers.of("consumers killed") >= 10);
+    assert_eq!(numbers.of("effects doubled"), 0);
+}
+
+// promise: BX-8, ID-19
+#[test]
+fn transactional_consumers_that_are_killed_anywhere_have_each_effect_once() {
+    on_postgres(transactional_consumers_are_killed);
+}
+
+// promise: BX-8, ID-19
+#[test]
+fn transactional_consumers_that_are_killed_anywhere_have_each_effect_once_on_sqlite() {
+    let Some(broker) = testkit::amqp_url() else { return };
+    transactional_consumers_are_killed(&broker, "sqlite");
+}
+
 // promise: OB-1, OB-24
 #[test]
 fn writers_that_are_killed_leave_whole_transactions_and_three_relays_double_none_of_them() {

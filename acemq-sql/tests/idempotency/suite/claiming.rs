@@ -162,3 +162,35 @@ async fn a_duplicate_after_the_retention_is_handled_again() {
     assert!(!store.is_confirmed("k").await.unwrap());
     own(&store, "k").await;
 }
+
+#[tokio::test]
+async fn keys_are_confirmed_together_also_those_whose_rows_were_purged_or_taken_over() {
+    let Some(database) = Database::create().await else { return };
+    let store = database.idempotency().await;
+    let keys = ["it's", "\\", "b", "taken over", "purged"];
+    let mut leases = Vec::new();
+    for key in keys {
+        leases.push(own(&store, key).await);
+    }
+    own(&store, "other").await;
+    expire(&database, "taken over").await;
+    own(&store, "taken over").await;
+    store.confirm_batch(&leases[..4]).await.unwrap();
+    for key in &keys[..4] {
+        assert!(store.is_confirmed(key).await.unwrap(), "{key}");
+    }
+    assert!(!store.is_confirmed("purged").await.unwrap());
+    assert_eq!(store.try_claim("other").await.unwrap(), Claim::InProgress);
+
+    database.execute("DELETE FROM acemq_idempotency WHERE message_id = 'purged'").await;
+    // Twice, and one of them twice in a row: harmless.
+    for _ in 0..2 {
+        store.confirm_batch(&[leases.clone(), leases.clone()].concat()).await.unwrap();
+    }
+    for key in keys {
+        assert!(store.is_confirmed(key).await.unwrap(), "{key}");
+    }
+    store.confirm_batch(&[]).await.unwrap();
+    let held = "acemq_idempotency WHERE claimed_by IS NOT NULL";
+    assert_eq!(database.count(held).await, 1);
+}

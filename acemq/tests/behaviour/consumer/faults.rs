@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use acemq::{HandlerError, MemoryIdempotencyStore, Message, RetryPolicy};
+use acemq::{ConsumerState, HandlerError, MemoryIdempotencyStore, Message, RetryPolicy};
 use testkit::eventually;
 
 use crate::{
@@ -22,7 +22,8 @@ on_every_broker! {
     async fn while_the_store_is_down_a_message_is_held_and_goes_on_when_it_is_back(broker: Broker) {
         let bench = Bench::new(&broker).await;
         let spy = Spy::on(MemoryIdempotencyStore::new());
-        spy.fail(&[Call::Claim]);
+        // Down from the start on: the consumer starts all the same.
+        spy.fail(&[Call::Check, Call::Claim]);
         let (record, mut seen) = recorder::<String>();
         let consumer = bench
             .mq
@@ -41,12 +42,18 @@ on_every_broker! {
         let counters = consumer.counters();
         assert_eq!((counters.returned, counters.retried, counters.dead_lettered), (0, 0, 0));
         assert_eq!(bench.ready(&bench.queue).await, 1, "it takes more than its prefetch");
+        assert_eq!(counters.waiting_for_store, 1);
+        let ConsumerState::Waiting { reason } = consumer.state() else { panic!("it does not say so") };
+        assert!(reason.contains("it is down"), "{reason}");
 
         spy.fail(&[]);
         for _ in 0..3 {
             let message = next(&mut seen).await;
             assert_eq!((message.attempt(), message.redelivered()), (1, false));
         }
+        settled(&consumer, 3).await;
+        assert_eq!(consumer.state(), ConsumerState::Receiving);
+        assert_eq!(consumer.counters().waiting_for_store, 0);
         bench.mq.close().await.unwrap();
     }
 

@@ -9,8 +9,8 @@ use std::{
 };
 
 use acemq::{
-    Claim, Exchange, HandlerError, IdempotencyStore, MemoryIdempotencyStore, Message, Queue,
-    RetryPolicy, Topology,
+    Claim, ErrorKind, Exchange, HandlerError, IdempotencyStore, MemoryIdempotencyStore, Message,
+    Queue, RetryPolicy, Topology,
 };
 use testkit::{eventually, unique};
 use tokio::sync::Notify;
@@ -345,6 +345,107 @@ on_every_broker! {
         settled(&consumer, 2).await;
         assert_eq!(runs.load(Ordering::SeqCst), 1);
         assert_eq!(consumer.counters().duplicates, 1);
+        bench.mq.close().await.unwrap();
+    }
+
+    // promise: ID-2
+    async fn a_key_made_of_the_payload_recognises_what_was_sent_under_two_ids(broker: Broker) {
+        let bench = Bench::new(&broker).await;
+        let spy = Spy::on(MemoryIdempotencyStore::new());
+        let consumer = bench
+            .mq
+            .consumer::<String>(&*bench.queue)
+            .idempotent(spy.clone())
+            .idempotency_key(|message| message.payload().clone())
+            .start(recorder().0)
+            .await
+            .unwrap();
+        for id in ["id-1", "id-2"] {
+            bench.mq.send_to_queue(&bench.queue, "o-1").id(id).await.unwrap();
+        }
+        settled(&consumer, 2).await;
+        assert_eq!(consumer.counters().duplicates, 1);
+        // Scoped by the queue, as an id is.
+        assert_eq!(spy.keys(), [format!("{}/o-1", bench.queue)]);
+        bench.mq.close().await.unwrap();
+    }
+
+    // promise: ID-22
+    async fn a_message_without_a_key_is_set_aside_with_that_reason_and_never_handled(
+        broker: Broker
+    ) {
+        let bench = Bench::new(&broker).await;
+        let spy = Spy::on(MemoryIdempotencyStore::new());
+        let (record, mut seen) = recorder::<String>();
+        let consumer = bench
+            .mq
+            .consumer::<String>(&*bench.queue)
+            .idempotent(spy.clone())
+            .idempotency_key(|message| match message.payload().as_str() {
+                "panics" => panic!("on purpose"),
+                payload => payload.trim_matches('-').to_owned(),
+            })
+            .retry(RetryPolicy::fixed(3, MOMENT))
+            .start(record)
+            .await
+            .unwrap();
+        for (payload, reason) in [("--", "is empty"), ("panics", "panicked: on purpose")] {
+            bench.mq.send_to_queue(&bench.queue, payload).id("id-1").await.unwrap();
+            bench.eventually_ready(&bench.dead_letters(), 1).await;
+            let message = bench.take(&bench.dead_letters()).await;
+            let error = message.envelope().error().unwrap();
+            assert!(error.contains(reason), "{error}");
+            assert_eq!(message.attempt(), 1);
+        }
+        bench.send("o-1").await;
+        settled(&consumer, 1).await;
+        assert_eq!(next(&mut seen).await.payload(), "o-1");
+        assert!(seen.try_recv().is_err());
+        assert_eq!(spy.keys(), [format!("{}/o-1", bench.queue)], "the id was taken for the key");
+        bench.mq.close().await.unwrap();
+    }
+
+    async fn handlers_that_finish_at_the_same_time_are_confirmed_together(broker: Broker) {
+        const HANDLERS: usize = 16;
+        let bench = Bench::new(&broker).await;
+        let store = MemoryIdempotencyStore::new();
+        let spy = Spy::on(store.clone()).confirm_takes(Duration::from_millis(200));
+        let all = Arc::new(tokio::sync::Barrier::new(HANDLERS));
+        let handler = {
+            let all = Arc::clone(&all);
+            move |_: Message<String>| {
+                let all = Arc::clone(&all);
+                async move {
+                    all.wait().await;
+                    Ok::<_, HandlerError>(())
+                }
+            }
+        };
+        let builder = bench.mq.consumer::<String>(&*bench.queue).concurrency(HANDLERS);
+        let consumer = builder.idempotent(spy.clone()).start(handler).await.unwrap();
+        for n in 0..HANDLERS {
+            bench.mq.send_to_queue(&bench.queue, "o").id(format!("id-{n}")).await.unwrap();
+        }
+        settled(&consumer, HANDLERS as u64).await;
+        let asked = spy.count(Call::Confirm) + spy.count(Call::ConfirmBatch);
+        assert!(asked <= HANDLERS / 2, "the store was asked {asked} times");
+        for n in 0..HANDLERS {
+            assert!(store.is_confirmed(&format!("{}/id-{n}", bench.queue)).await.unwrap());
+        }
+        bench.mq.close().await.unwrap();
+    }
+
+    async fn a_start_without_a_store_that_could_ever_be_used_fails(broker: Broker) {
+        let bench = Bench::new(&broker).await;
+        let consumer = || bench.mq.consumer::<String>(&*bench.queue);
+        let keyed = consumer().idempotency_key(|message| message.id().to_owned());
+        let error = keyed.start(recorder().0).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config);
+
+        let spy = Spy::on(MemoryIdempotencyStore::new());
+        spy.refuse(&[Call::Check]);
+        let refused = consumer().idempotent(spy.clone()).start(recorder().0).await;
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::NotFound);
         bench.mq.close().await.unwrap();
     }
 }

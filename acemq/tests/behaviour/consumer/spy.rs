@@ -11,7 +11,11 @@ use acemq::{Claim, Error, ErrorKind, IdempotencyStore, Lease, MemoryIdempotencyS
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Call {
     Claim,
+    /// Asked whether it can be used.
+    Check,
     Confirm,
+    /// Several confirmations at once, noted under the first key.
+    ConfirmBatch,
     Release,
     Renew,
     /// Not the store's: a handler ran.
@@ -23,6 +27,7 @@ pub(crate) struct Spy {
     store: MemoryIdempotencyStore,
     calls: Arc<Mutex<Vec<(Call, String)>>>,
     failing: Arc<Mutex<Vec<Call>>>,
+    refusing: Arc<Mutex<Vec<Call>>>,
     panicking: Arc<Mutex<Vec<Call>>>,
     confirm_takes: Duration,
 }
@@ -33,6 +38,7 @@ impl Spy {
             store,
             calls: Arc::default(),
             failing: Arc::default(),
+            refusing: Arc::default(),
             panicking: Arc::default(),
             confirm_takes: Duration::ZERO,
         }
@@ -49,6 +55,11 @@ impl Spy {
         *self.failing.lock().unwrap() = calls.to_vec();
     }
 
+    /// From now on these calls fail for good.
+    pub(crate) fn refuse(&self, calls: &[Call]) {
+        *self.refusing.lock().unwrap() = calls.to_vec();
+    }
+
     /// From now on these calls panic.
     pub(crate) fn panic(&self, calls: &[Call]) {
         *self.panicking.lock().unwrap() = calls.to_vec();
@@ -59,10 +70,11 @@ impl Spy {
         self.calls.lock().unwrap().push((Call::Handle, id.to_owned()));
     }
 
-    /// What was asked so far, without the renewals.
+    /// What was asked so far, without the check at the start and the renewals.
     pub(crate) fn calls(&self) -> Vec<Call> {
         let calls = self.calls.lock().unwrap();
-        calls.iter().map(|(call, _)| *call).filter(|call| *call != Call::Renew).collect()
+        let told = |call: &Call| !matches!(call, Call::Check | Call::Renew);
+        calls.iter().map(|(call, _)| *call).filter(told).collect()
     }
 
     pub(crate) fn count(&self, call: Call) -> usize {
@@ -88,6 +100,9 @@ impl Spy {
         if self.failing.lock().unwrap().contains(&call) {
             return Err(Error::new(ErrorKind::Store, "ask the store: it is down"));
         }
+        if self.refusing.lock().unwrap().contains(&call) {
+            return Err(Error::new(ErrorKind::NotFound, "ask the store: it has no table"));
+        }
         Ok(())
     }
 }
@@ -110,6 +125,16 @@ impl IdempotencyStore for Spy {
         self.note(Call::Confirm, lease.key())?;
         tokio::time::sleep(self.confirm_takes).await;
         self.store.confirm(lease).await
+    }
+
+    async fn confirm_batch(&self, leases: &[Lease]) -> Result<()> {
+        self.note(Call::ConfirmBatch, leases[0].key())?;
+        tokio::time::sleep(self.confirm_takes).await;
+        self.store.confirm_batch(leases).await
+    }
+
+    async fn check(&self) -> Result<()> {
+        self.note(Call::Check, "")
     }
 
     async fn release(&self, lease: &Lease) -> Result<()> {

@@ -15,6 +15,7 @@ use tracing::{Event, Level, Metadata, Subscriber, field::Visit, span};
 
 use crate::{
     consumer::bench::{Bench, recorder},
+    consumer::spy::{Call, Spy},
     support::Broker,
 };
 
@@ -193,6 +194,35 @@ impl Subscriber for Log {
     fn record_follows_from(&self, _span: &span::Id, _follows: &span::Id) {}
     fn enter(&self, _span: &span::Id) {}
     fn exit(&self, _span: &span::Id) {}
+}
+
+// promise: BX-7
+#[tokio::test]
+async fn deliveries_that_wait_for_a_store_that_is_down_are_gauged() {
+    let recorder_of_metrics = DebuggingRecorder::new();
+    let snapshotter = recorder_of_metrics.snapshotter();
+    let _recording = metrics::set_default_local_recorder(&recorder_of_metrics);
+    let waiting = || {
+        let metrics = snapshotter.snapshot().into_vec().into_iter();
+        metrics.filter_map(|(key, _, _, value)| match value {
+            DebugValue::Gauge(value) if key.key().name() == "acemq.consume.waiting.for.store" => {
+                Some(value.into_inner())
+            }
+            _ => None,
+        })
+    };
+    let bench = Bench::new(&Broker::memory()).await;
+    let spy = Spy::on(MemoryIdempotencyStore::new());
+    spy.fail(&[Call::Claim]);
+    let builder = bench.mq.consumer::<String>(&*bench.queue).concurrency(2);
+    let consumer = builder.idempotent(spy.clone()).start(recorder::<String>().0).await.unwrap();
+    for _ in 0..2 {
+        bench.send("o-1").await;
+    }
+    until("both wait", || waiting().next() == Some(2.0)).await;
+    spy.fail(&[]);
+    until("none waits", || waiting().next() == Some(0.0)).await;
+    drop(consumer);
 }
 
 // promise: ID-21

@@ -130,10 +130,14 @@ fn made_up_effects(books: &Books) -> Vec<String> {
 }
 
 /// A handler whose effect and confirmation are two transactions may be cut off between them, or
-/// not know whether its effect is there; then it runs again. Nothing else lets it.
+/// not know whether its effect is there; then it runs again. Nothing else lets it, and nothing at
+/// all where they are one transaction.
 fn effects(books: &Books, consumers: &Holds<'_>) -> Vec<String> {
     let too_many = books.effects.iter().filter_map(|(id, &effects)| {
-        let allowed = allowed(consumers.on(id), |hold| hold.was_cut_off_in_handler());
+        let allowed = match books.transactional {
+            true => 1,
+            false => allowed(consumers.on(id), |hold| hold.was_cut_off_in_handler()),
+        };
         (effects > allowed).then(|| format!("{id}: {effects} effects, and {allowed} are explained"))
     });
     too_many.collect()

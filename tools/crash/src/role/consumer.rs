@@ -1,4 +1,5 @@
-//! A consumer of the run's queue, over a store that writes down what the consumer does.
+//! A consumer of the run's queue, over a store that writes down what the consumer does. Its effects in
+//! the transaction of its claims need no such book: there is one of each, or the run has failed.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -53,8 +54,7 @@ async fn start(
     handler: &Arc<Handler>,
 ) -> Result<Option<Consumer>> {
     loop {
-        let handler = Arc::clone(handler);
-        let starting = mq
+        let consumer = mq
             .consumer::<Order>(&*worker.names.work)
             .prefetch(PREFETCH)
             .concurrency(CONCURRENCY)
@@ -62,9 +62,15 @@ async fn start(
                 ATTEMPTS,
                 Duration::from_millis(20),
                 Duration::from_millis(500),
-            ))
-            .idempotent(store.clone())
-            .start(move |message| handle(Arc::clone(&handler), message));
+            ));
+        let starting = if worker.transactional {
+            let (life, fuse) = (worker.life.clone(), Arc::clone(&worker.fuse));
+            worker.tables.act_in_transactions(consumer, life, fuse)
+        } else {
+            let handler = Arc::clone(handler);
+            let consumer = consumer.idempotent(store.clone());
+            consumer.start(move |message| handle(Arc::clone(&handler), message))
+        };
         match starting.await {
             Ok(consumer) => return Ok(Some(consumer)),
             Err(error) if error.is_transient() => eprintln!("{error}"),

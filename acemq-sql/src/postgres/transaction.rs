@@ -1,0 +1,105 @@
+//! Claims in transactions of PostgreSQL.
+
+use std::time::Duration;
+
+use sqlx::{PgConnection, Postgres, error::DatabaseError};
+
+use super::{PostgresDialect, compared, written};
+use crate::{
+    statement::Statement,
+    table::{Layout, Table},
+    transaction::dialect::{ClaimSql, Fault, TransactionDialect},
+};
+
+impl TransactionDialect<Postgres> for PostgresDialect {
+    fn claim_row(
+        sql: &ClaimSql,
+        key: &str,
+        _: String,
+        retention: i64,
+        wait: Duration,
+    ) -> Statement {
+        Statement::new(&sql.insert).text(key).integer(milliseconds(wait)).integer(retention)
+    }
+
+    fn lock_row(sql: &ClaimSql, key: &str, wait: Duration) -> Statement {
+        Statement::new(&sql.look).text(key).integer(milliseconds(wait))
+    }
+
+    async fn is_whole(connection: &mut PgConnection) -> sqlx::Result<bool> {
+        // A savepoint is refused outside of a transaction, and also in one in which a statement has
+        // failed: the server would answer its COMMIT by rolling back, and call that a success. Both
+        // statements go in one piece.
+        let savepoint = "SAVEPOINT acemq_is_whole; RELEASE SAVEPOINT acemq_is_whole";
+        match sqlx::raw_sql(savepoint).execute(connection).await {
+            Ok(_) => Ok(true),
+            Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some("25P01") => {
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn refusal(error: &dyn DatabaseError) -> Fault {
+        let code = error.code().unwrap_or_default();
+        match &*code {
+            "40001" | "40P01" => Fault::Conflict,
+            "55P03" => Fault::LockTimeout,
+            // The server ends the session, or does not know.
+            "40003" | "57P01" | "57P02" | "57P03" | "57P05" | "25P03" => Fault::Lost,
+            code if code.starts_with("08") => Fault::Lost,
+            _ => Fault::Other,
+        }
+    }
+}
+
+pub(super) fn claim_sql(table: &Table, layout: &Layout) -> ClaimSql {
+    let t = table.quoted('"');
+    let (now, seen) = (written(layout.times), compared(layout.times));
+    let columns = "(message_id, state, claimed_by, recorded_at, expires_at)";
+    let confirmed = |retention: &str| {
+        let expiry = format!("{now} + {retention} * INTERVAL '1 microsecond'");
+        format!("$1, 'CONFIRMED', NULL, {now}, {expiry}")
+    };
+    let insert = format!(
+        "INSERT INTO {t} {columns} SELECT {} FROM patience \
+         ON CONFLICT (message_id) DO NOTHING RETURNING 1",
+        confirmed("$3")
+    );
+    let look = format!(
+        "SELECT i.state, (i.expires_at <= {seen})::int::bigint AS expired \
+         FROM patience, {t} AS i WHERE i.message_id = $1 FOR UPDATE OF i"
+    );
+    ClaimSql {
+        insert: patiently(&insert, "count(*)", "").into(),
+        // No row where there is none: an aggregate over nothing would make one.
+        look: patiently(&look, "max(state), max(expired)", "HAVING count(*) > 0").into(),
+        confirm: format!(
+            "INSERT INTO {t} {columns} VALUES ({}) ON CONFLICT (message_id) DO UPDATE \
+             SET state = EXCLUDED.state, claimed_by = NULL, \
+             recorded_at = EXCLUDED.recorded_at, expires_at = EXCLUDED.expires_at",
+            confirmed("$2")
+        )
+        .into(),
+    }
+}
+
+/// None would be no bound at all.
+fn milliseconds(wait: Duration) -> i64 {
+    i64::try_from(wait.as_millis()).unwrap_or(i64::MAX).clamp(1, i32::MAX.into())
+}
+
+/// A statement that waits for locks no longer than `$2` milliseconds, with the session's own
+/// setting in force again after it: the handler's statements do not inherit it.
+fn patiently(statement: &str, result: &str, condition: &str) -> String {
+    // Each part is read by the next, which orders them; an aggregate has seen all of its input
+    // before anything beside it is worked out.
+    format!(
+        "WITH usual AS MATERIALIZED (SELECT current_setting('lock_timeout') AS setting), \
+         patience AS MATERIALIZED \
+         (SELECT set_config('lock_timeout', $2::bigint::text, true) FROM usual), \
+         done AS ({statement}) \
+         SELECT {result}, set_config('lock_timeout', (SELECT setting FROM usual), true) \
+         FROM done {condition}"
+    )
+}

@@ -1,0 +1,95 @@
+//! While the store does not answer: the deliveries in hand wait, and the consumer's state says so.
+
+use std::time::Duration;
+
+use super::{ConsumerState, runtime::Core};
+use crate::{
+    error::{Error, Result},
+    transport::Settler,
+};
+
+/// The pauses between questions to a store that is down: doubling between these.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+impl Core {
+    /// Asks the store until it answers; `None` once the consumer closes or the delivery's channel
+    /// has ended.
+    pub(super) async fn until_answered<T, F>(
+        &self,
+        key: &str,
+        settler: &dyn Settler,
+        ask: impl Fn() -> F,
+    ) -> Option<T>
+    where
+        F: Future<Output = Result<T>>,
+    {
+        let mut outage = Outage::of(self);
+        loop {
+            let error = match ask().await {
+                Ok(answer) => return Some(answer),
+                Err(error) => error,
+            };
+            tracing::warn!(key, %error, "the idempotency store does not answer; the message waits");
+            tokio::select! {
+                () = self.closing.cancelled() => return None,
+                () = outage.pause(&error) => {}
+            }
+            if !settler.is_open() {
+                return None;
+            }
+        }
+    }
+}
+
+/// One delivery's waiting for the store, from the first failure on until this is dropped.
+pub(super) struct Outage<'a> {
+    core: &'a Core,
+    next_pause: Duration,
+    begun: bool,
+}
+
+impl<'a> Outage<'a> {
+    pub(super) fn of(core: &'a Core) -> Self {
+        Self { core, next_pause: FIRST_PAUSE, begun: false }
+    }
+
+    /// Says that the store failed, and waits a while, longer each time.
+    pub(super) async fn pause(&mut self, error: &Error) {
+        let first = !std::mem::replace(&mut self.begun, true);
+        if first {
+            self.core.meter.waits_for_store();
+        }
+        self.core.state.send_if_modified(|state| {
+            // Counted under the lock of the state, so that the last one sees that it is the last.
+            if first {
+                self.core.counters.waits_for_store();
+            }
+            let calm = *state == ConsumerState::Receiving;
+            if calm {
+                *state = ConsumerState::Waiting { reason: error.to_string() };
+            }
+            calm
+        });
+        let pause = self.next_pause;
+        self.next_pause = (pause * 2).min(LONGEST_PAUSE);
+        tokio::time::sleep(pause).await;
+    }
+}
+
+impl Drop for Outage<'_> {
+    fn drop(&mut self) {
+        if !self.begun {
+            return;
+        }
+        self.core.meter.waits_no_more();
+        self.core.state.send_if_modified(|state| {
+            let last = self.core.counters.waits_no_more();
+            let over = last && matches!(state, ConsumerState::Waiting { .. });
+            if over {
+                *state = ConsumerState::Receiving;
+            }
+            over
+        });
+    }
+}
