@@ -99,7 +99,11 @@ impl Core {
     /// fault, and gives the rest back.
     async fn send(&self, batch: Batch, lock: Option<&RelayLock>) -> Result<Tally> {
         // The batch before may not be marked yet. What cannot be written now comes again below.
-        let (tally, _) = tokio::join!(self.publish(batch, lock), self.notes.write(&*self.store));
+        let (_, tally) = tokio::join!(
+            biased;
+            self.notes.write(&*self.store),
+            self.publish(batch, lock)
+        );
         tally.and(self.notes.write(&*self.store).await)
     }
 
