@@ -40,6 +40,14 @@ const fn figure(name: &'static str, unit: &'static str, at_most: Option<f64>) ->
 
 pub(crate) const MEASUREMENTS: &[Measurement] = &[
     Measurement {
+        name: "relay/notify",
+        about: commit_to_broker::NOTIFY,
+        messages: 2_000,
+        most_rounds: 5,
+        figures: commit_to_broker::FIGURES,
+        run: |bench| Box::pin(commit_to_broker::by_notify(bench)),
+    },
+    Measurement {
         name: "relay/wake",
         about: commit_to_broker::WAKE,
         messages: 2_000,

@@ -100,6 +100,11 @@ impl<DB: SqlDatabase> Outbox<DB> {
 }
 
 impl Outbox<Postgres> {
+    /// The same outbox as another process has it.
+    pub(crate) fn apart(&self) -> Result<SqlOutbox<Postgres>> {
+        Ok(SqlOutbox::new(self.pool.clone()).table(&self.table)?)
+    }
+
     /// Adds records that were published an hour ago.
     pub(crate) async fn fill_published(&self, records: usize) -> Result<()> {
         self.generate(records, "now() - INTERVAL '1 hour'", "0").await

@@ -15,14 +15,24 @@ use crate::{
     outbox::{self, Outbox},
 };
 
-pub(super) const WAKE: &str = "from the commit of a record until a consumer has its message, 200 \
-    records a second, where the relay shares the outbox that the records are added to, and `wake` \
-    is called after the commit";
+pub(super) const NOTIFY: &str = "from the commit of a record until a consumer has its message, \
+    200 records a second, where the record is added by an outbox that the relay does not share \
+    and `NOTIFY` is on; polling every second";
+pub(super) const WAKE: &str = "the same where the relay shares the outbox that the records are \
+    added to, and `wake` is called after the commit";
 
 pub(super) const FIGURES: &[Figure] =
     &[figure("p50", "ms", Some(5.0)), figure("p99", "ms", Some(20.0))];
 
 const EVERY: Duration = Duration::from_millis(5);
+
+pub(super) async fn by_notify(bench: &Bench) -> Result<Rounds> {
+    outbox::in_postgres(bench, async |outbox| {
+        let store = || anyhow::Ok(outbox.apart()?.notify(true));
+        readings(bench, outbox, store()?, &store()?).await
+    })
+    .await
+}
 
 pub(super) async fn by_wake(bench: &Bench) -> Result<Rounds> {
     outbox::in_postgres(bench, async |outbox| {
