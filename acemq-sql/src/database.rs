@@ -54,6 +54,12 @@ pub trait Dialect<DB: sqlx::Database> {
     fn idempotency_sql(table: &Table, layout: &Layout) -> IdempotencySql;
     fn idempotency_schema(table: &Table) -> Vec<String>;
 
+    /// Whether the connections of a pool keep statements prepared. sqlx would prepare them by name
+    /// all the same, which a pooler between here and the database does not stand.
+    fn keeps_statements(_: &Pool<DB>) -> bool {
+        true
+    }
+
     /// What the database says about a table.
     fn look(
         connection: &mut DB::Connection,

@@ -14,13 +14,16 @@ use std::{
 
 use acemq::{Claim, Error, ErrorKind, IdempotencyStore, Lease, Result};
 use sqlx::Pool;
-use tokio::sync::Semaphore;
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, sleep},
+};
 
 use crate::{
     database::{Dialect, DialectOf, IdempotencySql, SqlDatabase, failed},
     name::HolderName,
     session::Session,
-    statement::Statement,
+    statement::{Planned, Statement},
     table::{self, Table},
     time::micros,
     transaction::dialect::TransactionDialect,
@@ -66,6 +69,8 @@ const CONFIRMED: &str = "CONFIRMED";
 /// ```
 pub struct SqlIdempotency<DB: SqlDatabase> {
     pool: Pool<DB>,
+    /// Whether connections keep statements prepared.
+    keeps: bool,
     table: Table,
     lease: Duration,
     retention: Duration,
@@ -81,6 +86,7 @@ impl<DB: SqlDatabase> SqlIdempotency<DB> {
     #[must_use]
     pub fn new(pool: Pool<DB>) -> Self {
         Self {
+            keeps: DialectOf::<DB>::keeps_statements(&pool),
             pool,
             table: Table::new(DEFAULT_TABLE),
             lease: DEFAULT_LEASE,
@@ -146,6 +152,11 @@ impl<DB: SqlDatabase> SqlIdempotency<DB> {
         Ok(())
     }
 
+    /// A statement for a session of the pool.
+    fn statement(&self, sql: &Arc<str>) -> Statement {
+        Statement::new(sql).kept_where(self.keeps, Planned::InOnePiece)
+    }
+
     fn held_for(&self) -> Duration {
         self.lease.min(self.retention)
     }
@@ -193,7 +204,7 @@ impl<DB: SqlDatabase> SqlIdempotency<DB> {
         key: &str,
     ) -> Result<Option<(bool, bool)>> {
         let rows = session
-            .fetch(Statement::new(&sql.look).text(key))
+            .fetch(self.statement(&sql.look).text(key))
             .await
             .map_err(failed(|| self.doing(&format!("look at key {key:?}"))))?;
         let Some(row) = rows.first() else { return Ok(None) };
@@ -217,7 +228,7 @@ impl<DB: SqlDatabase> IdempotencyStore for SqlIdempotency<DB> {
         check_key(lease.key())?;
         let (mut session, sql) = self.prepared("confirm a key").await?;
         let confirm =
-            Statement::new(&sql.confirm).text(lease.key()).integer(micros(self.retention));
+            self.statement(&sql.confirm).text(lease.key()).integer(micros(self.retention));
         session
             .run(confirm)
             .await
@@ -251,7 +262,7 @@ impl<DB: SqlDatabase> IdempotencyStore for SqlIdempotency<DB> {
 
     async fn release(&self, lease: &Lease) -> Result<()> {
         let (mut session, sql) = self.prepared("release a key").await?;
-        let release = Statement::new(&sql.release).text(lease.key()).text(lease.token());
+        let release = self.statement(&sql.release).text(lease.key()).text(lease.token());
         session
             .run(release)
             .await
@@ -265,7 +276,7 @@ impl<DB: SqlDatabase> IdempotencyStore for SqlIdempotency<DB> {
         let (mut session, sql) = self.prepared("claim a key").await?;
         let token = self.name.token();
         let with_values = |sql: &Arc<str>| {
-            let statement = Statement::new(sql).text(key).text(token.as_str());
+            let statement = self.statement(sql).text(key).text(token.as_str());
             statement.integer(micros(self.held_for()))
         };
         for _ in 0..TRIES {
@@ -293,7 +304,7 @@ impl<DB: SqlDatabase> IdempotencyStore for SqlIdempotency<DB> {
 
     async fn renew(&self, lease: &Lease) -> Result<bool> {
         let (mut session, sql) = self.prepared("renew a claim").await?;
-        let renew = Statement::new(&sql.renew).text(lease.key()).text(lease.token());
+        let renew = self.statement(&sql.renew).text(lease.key()).text(lease.token());
         let renewed = session
             .run(renew.integer(micros(self.held_for())))
             .await
@@ -314,28 +325,31 @@ impl<DB: SqlDatabase> IdempotencyStore for SqlIdempotency<DB> {
     }
 
     async fn purge_expired(&self) -> Result<u64> {
-        let (mut session, sql) = self.prepared("purge expired keys").await?;
         let doing = || self.doing("purge expired keys");
         let most = i64::from(PURGED_A_STATEMENT);
         let mut purged = 0;
         loop {
+            let started = Instant::now();
+            let (mut session, sql) = self.prepared("purge expired keys").await?;
             let pick = sql.purge.pick(most);
             let Some(target) = session.target(pick, most).await.map_err(failed(doing))? else {
                 return Ok(purged);
             };
-            let purge = sql.purge.change(target);
-            let removed = session.run(purge).await.map_err(failed(doing))?;
+            let removed = session.run(sql.purge.change(target)).await.map_err(failed(doing))?;
             purged += removed;
             if removed < PURGED_A_STATEMENT.into() {
                 return Ok(purged);
             }
+            // As for the outbox: whoever waits for a lock or a connection has its turn.
+            drop(session);
+            sleep(started.elapsed()).await;
         }
     }
 
     async fn size(&self) -> Result<u64> {
         let (mut session, sql) = self.prepared("count the keys").await?;
         let rows = session
-            .fetch(Statement::new(&sql.size))
+            .fetch(self.statement(&sql.size))
             .await
             .map_err(failed(|| self.doing("count the keys")))?;
         Ok(rows
@@ -350,6 +364,7 @@ impl<DB: SqlDatabase> Clone for SqlIdempotency<DB> {
     fn clone(&self) -> Self {
         Self {
             pool: self.pool.clone(),
+            keeps: self.keeps,
             table: self.table.clone(),
             lease: self.lease,
             retention: self.retention,

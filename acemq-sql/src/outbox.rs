@@ -20,7 +20,7 @@ use crate::{
     insert::Insert,
     name::HolderName,
     session::Session,
-    statement::Statement,
+    statement::{Planned, Statement},
     table::{self, Layout, Table},
     transaction::OpenTransaction,
 };
@@ -62,6 +62,8 @@ pub(crate) const ASK: Duration = Duration::from_millis(250);
 /// ```
 pub struct SqlOutbox<DB: SqlDatabase> {
     pool: Pool<DB>,
+    /// Whether connections keep statements prepared.
+    keeps: bool,
     table: Table,
     options: OutboxOptions,
     name: HolderName,
@@ -89,6 +91,7 @@ impl<DB: SqlDatabase> SqlOutbox<DB> {
     #[must_use]
     pub fn new(pool: Pool<DB>) -> Self {
         Self {
+            keeps: DialectOf::<DB>::keeps_statements(&pool),
             pool,
             table: Table::new(DEFAULT_TABLE),
             options: OutboxOptions {
@@ -312,6 +315,7 @@ impl<DB: SqlDatabase> SqlOutbox<DB> {
                 [record] => self.doing(&format!("add record {}", record.id())),
                 _ => self.doing(&format!("add {} records", batch.len())),
             };
+            let statement = statement.kept_where(self.keeps, Planned::EachTime);
             DialectOf::<DB>::run(&mut *connection, statement).await.map_err(failed(doing))?;
             let Some(present) = &insert.present else { continue };
             let ids = batch.iter().map(|record| record.id().to_owned()).collect();
@@ -365,6 +369,7 @@ impl<DB: SqlDatabase> Clone for SqlOutbox<DB> {
     fn clone(&self) -> Self {
         Self {
             pool: self.pool.clone(),
+            keeps: self.keeps,
             table: self.table.clone(),
             options: self.options.clone(),
             // Two relays on two clones are two relays.

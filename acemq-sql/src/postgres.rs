@@ -19,7 +19,9 @@ use std::{
 };
 
 use acemq::{OutboxSignal, RelayLock};
-use sqlx::{AssertSqlSafe, Executor, PgConnection, PgPool, Postgres, Row, postgres::PgRow};
+use sqlx::{
+    AssertSqlSafe, ConnectOptions, Executor, PgConnection, PgPool, Postgres, Row, postgres::PgRow,
+};
 use tokio::sync::Mutex;
 
 use crate::{
@@ -60,9 +62,15 @@ impl Dialect<Postgres> for PostgresDialect {
         idempotency::schema(table)
     }
 
+    fn keeps_statements(pool: &PgPool) -> bool {
+        // The only way in which sqlx tells.
+        let options = pool.connect_options().to_url_lossy();
+        !options.query_pairs().any(|(name, size)| name == "statement-cache-capacity" && size == "0")
+    }
+
     async fn look(connection: &mut PgConnection, table: &Table) -> sqlx::Result<Look> {
         // The length of a varchar is its modifier without four bytes of header.
-        let rows = sqlx::query(
+        let rows = sqlx::raw_sql(AssertSqlSafe(format!(
             "SELECT attname::text, format_type(atttypid, NULL), format_type(atttypid, atttypmod), \
              NOT attnotnull, attnotnull AND NOT atthasdef, \
              EXISTS (SELECT 1 FROM pg_index WHERE indrelid = attrelid AND indisprimary \
@@ -70,10 +78,9 @@ impl Dialect<Postgres> for PostgresDialect {
              CASE WHEN atttypid = 'varchar'::regtype AND atttypmod > 4 \
              THEN (atttypmod - 4)::bigint END \
              FROM pg_attribute \
-             WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped",
-        )
-        .persistent(false)
-        .bind(table.quoted('"'))
+             WHERE attrelid = to_regclass({}) AND attnum > 0 AND NOT attisdropped",
+            text::literal(&table.quoted('"'))
+        )))
         .fetch_all(connection)
         .await?;
         let column = |row: PgRow| -> sqlx::Result<Column> {

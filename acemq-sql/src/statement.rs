@@ -47,6 +47,14 @@ impl Statement {
         self
     }
 
+    /// Where the pool keeps nothing prepared, a statement that would be kept is planned each time.
+    pub(crate) fn kept_where(mut self, keeps: bool, otherwise: Planned) -> Self {
+        if !keeps && self.planned == Planned::Once {
+            self.planned = otherwise;
+        }
+        self
+    }
+
     pub(crate) fn text(self, value: impl Into<String>) -> Self {
         self.value(Value::Text(value.into()))
     }

@@ -9,7 +9,7 @@ use acemq::{
 use super::{CONFIRMED, SqlIdempotency, check_key};
 use crate::{
     database::{Dialect, DialectOf, IdempotencySql, SqlDatabase, failed},
-    statement::Statement,
+    statement::{Planned, Statement},
     time::micros,
     transaction::{
         Guarded, HandlerTransaction, TransactionHold,
@@ -144,14 +144,15 @@ impl<DB: SqlDatabase> SqlIdempotency<DB> {
         wait: Duration,
     ) -> sqlx::Result<Found> {
         let (sql, retention) = (&sql.in_transaction, micros(self.retention));
+        let planned = |it: Statement| it.kept_where(self.keeps, Planned::InOnePiece);
         connection.begin().await?;
         let insert = DialectOf::<DB>::claim_row(sql, key, self.name.token(), retention, wait);
-        let inserted = DialectOf::<DB>::fetch(connection, insert).await?;
+        let inserted = DialectOf::<DB>::fetch(connection, planned(insert)).await?;
         if inserted.first().and_then(|row| DialectOf::<DB>::integer(row, 0)) == Some(1) {
             return Ok(Found::Nothing);
         }
         let look = DialectOf::<DB>::lock_row(sql, key, wait);
-        let rows = DialectOf::<DB>::fetch(connection, look).await?;
+        let rows = DialectOf::<DB>::fetch(connection, planned(look)).await?;
         let Some(row) = rows.first() else {
             // Purged or given up just now: whoever comes next finds nothing in the way.
             return Ok(Found::Claimed);
@@ -160,7 +161,7 @@ impl<DB: SqlDatabase> SqlIdempotency<DB> {
         if DialectOf::<DB>::integer(row, 1) != Some(1) {
             return Ok(if confirmed { Found::Confirmed } else { Found::Claimed });
         }
-        let confirm = Statement::new(&sql.confirm).text(key).integer(retention);
+        let confirm = self.statement(&sql.confirm).text(key).integer(retention);
         DialectOf::<DB>::run(connection, confirm).await?;
         if !confirmed {
             self.warn_of_taking_over(key);

@@ -129,7 +129,7 @@ impl<DB: SqlDatabase> OutboxStore for SqlOutbox<DB> {
     async fn pending_count(&self) -> Result<u64> {
         let (mut session, sql) = self.prepared("count the pending records").await?;
         let rows = session
-            .fetch(Statement::new(&sql.pending))
+            .fetch(Statement::new(&sql.pending).in_one_piece())
             .await
             .map_err(failed(|| self.doing("count the pending records")))?;
         Ok(rows

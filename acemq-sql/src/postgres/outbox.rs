@@ -158,6 +158,8 @@ pub(super) fn statements(table: &Table, layout: &Layout, options: &OutboxOptions
 pub(super) fn schema(table: &Table, options: &OutboxOptions) -> Vec<String> {
     let (t, name, max_attempts) = (table.quoted('"'), table.name(), options.max_attempts);
     let mut statements = vec![
+        // A claim changes no column that is in an index. With room for the changed row beside it,
+        // it leaves the indexes alone, which is half of its cost.
         format!(
             "CREATE TABLE IF NOT EXISTS {t} (\
              id VARCHAR(64) PRIMARY KEY, \
@@ -172,7 +174,7 @@ pub(super) fn schema(table: &Table, options: &OutboxOptions) -> Vec<String> {
              attempts INTEGER NOT NULL DEFAULT 0, \
              last_error VARCHAR(1000), \
              locked_by VARCHAR(64), \
-             locked_until TIMESTAMPTZ)"
+             locked_until TIMESTAMPTZ) WITH (fillfactor = 50)"
         ),
         format!("CREATE INDEX IF NOT EXISTS \"{name}_pending\" ON {t} (published_at, created_at)"),
         // Without the exhausted records, which would be read by every claim.

@@ -44,6 +44,12 @@ fn size(value: &Value) -> usize {
     }
 }
 
+pub(super) fn literal(text: &str) -> String {
+    let mut literal = String::with_capacity(text.len() + 4);
+    put(&mut literal, text);
+    literal
+}
+
 /// Text as a literal that means the same whatever `standard_conforming_strings` says.
 fn put(sql: &mut String, text: &str) {
     sql.push_str("E'");

@@ -153,6 +153,23 @@ async fn pool(size: u32, options: PgConnectOptions) -> Pool {
     PgPoolOptions::new().max_connections(size).connect_with(options).await.unwrap()
 }
 
+/// How many statements on our tables the connections of a pool keep prepared.
+pub(crate) async fn prepared_statements(pool: &Pool) -> i64 {
+    let mut connections = Vec::new();
+    for _ in 0..pool.options().get_max_connections() {
+        connections.push(pool.acquire().await.unwrap());
+    }
+    let mut prepared = 0;
+    for mut connection in connections {
+        let rows = sqlx::raw_sql(
+            "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%acemq_%'",
+        );
+        let row = rows.fetch_one(&mut *connection).await.unwrap();
+        prepared += sqlx::Row::get::<i64, _>(&row, 0);
+    }
+    prepared
+}
+
 /// A pool for what needs no connection.
 pub(crate) fn nowhere() -> Pool {
     PgPoolOptions::new().connect_lazy("postgres://nowhere").unwrap()

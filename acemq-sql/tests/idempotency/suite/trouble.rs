@@ -6,7 +6,7 @@ use std::{
 use acemq::{Claim, ErrorKind, IdempotencyStore, Lease};
 
 use super::{
-    database::{Database, FUTURE, Idempotency, PAST},
+    database::{self, Database, FUTURE, Idempotency, PAST},
     expire, own,
 };
 
@@ -100,7 +100,8 @@ async fn claims_releases_confirmations_and_purges_at_once_never_fail() {
 async fn one_connection_that_keeps_no_statement_prepared_is_enough() {
     let Some(database) = Database::create().await else { return };
     database.idempotency().await;
-    for pool in [database.pool_of_one().await, database.pool_without_prepared_statements().await] {
+    let unprepared = database.pool_without_prepared_statements().await;
+    for pool in [database.pool_of_one().await, unprepared.clone()] {
         let store = Idempotency::new(pool);
         for _ in 0..2 {
             let lease = own(&store, "k").await;
@@ -113,7 +114,9 @@ async fn one_connection_that_keeps_no_statement_prepared_is_enough() {
             expire(&database, "k").await;
             assert_eq!(store.purge_expired().await.unwrap(), 1);
         }
+        assert_eq!(store.size().await.unwrap(), 0);
     }
+    assert_eq!(database::prepared_statements(&unprepared).await, 0);
 }
 
 /// Over a network slow enough that each drop meets another step of the way.

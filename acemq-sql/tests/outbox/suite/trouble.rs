@@ -9,7 +9,7 @@ use acemq::{ErrorKind, OutboxStore, RecordClaim};
 
 use super::{
     LEASE, add,
-    database::{Database, Outbox, PAST},
+    database::{self, Database, Outbox, PAST},
     failure,
 };
 use crate::support::{claim, ids, record};
@@ -208,6 +208,7 @@ async fn connections_that_keep_no_statement_prepared_serve_as_well() {
     assert!(outbox.other_relays().await.unwrap().is_empty());
     assert_eq!(outbox.purge_published(Duration::ZERO).await.unwrap(), 1);
     assert_eq!(outbox.pending_count().await.unwrap(), 3);
+    assert_eq!(database::prepared_statements(&pool).await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -10,8 +10,8 @@ use sqlx::Connection as _;
 use testkit::{eventually, unique};
 
 use super::{
-    COMMITS, Handled, Idempotency, LOCK_WAIT, Outbox, SOON, Shop, Transaction, handle, settled,
-    take_effect,
+    COMMITS, Handled, Idempotency, LOCK_WAIT, Outbox, SOON, Shop, Transaction, database, handle,
+    settled, take_effect,
 };
 
 // promise: BX-8, ID-19
@@ -104,9 +104,8 @@ async fn of_deliveries_that_race_one_takes_effect_whatever_the_isolation() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn more_handlers_than_connections_wait_for_one_and_all_get_through() {
     let Some(shop) = Shop::open().await else { return };
-    for pool in
-        [shop.database.pool_of_one().await, shop.database.pool_without_prepared_statements().await]
-    {
+    let unprepared = shop.database.pool_without_prepared_statements().await;
+    for pool in [shop.database.pool_of_one().await, unprepared.clone()] {
         shop.database.execute("DELETE FROM acemq_idempotency").await;
         shop.database.execute("DELETE FROM effects").await;
         let (store, outbox) = (Idempotency::new(pool.clone()), Outbox::new(pool.clone()));
@@ -130,6 +129,7 @@ async fn more_handlers_than_connections_wait_for_one_and_all_get_through() {
         consumer.close().await.unwrap();
         shop.nothing_is_left_open(&pool).await;
     }
+    assert_eq!(database::prepared_statements(&unprepared).await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

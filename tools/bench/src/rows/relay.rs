@@ -18,18 +18,18 @@ use crate::{
     raw::{self, Content},
 };
 
-pub(super) const ONE_BY_ONE: &str = "a running relay with batches of 500, against a relay written \
+pub(super) const ONE_BY_ONE: &str = "a running relay with batches of 1,000, against a relay written \
     by hand on lapin and sqlx that claims a record, publishes it, waits for its confirm and marks \
     it; with a tenth of the records, since each takes its time alone";
-pub(super) const BY_HAND: &str = "a running relay with batches of 500, against the best relay that \
+pub(super) const BY_HAND: &str = "a running relay with batches of 1,000, against the best relay that \
     we could write by hand on lapin and sqlx: as large batches, all their confirms in flight, the \
     next claim and the last mark meanwhile";
-pub(super) const RAW: &str = "a running relay with batches of 500, against lapin publishing as \
+pub(super) const RAW: &str = "a running relay with batches of 1,000, against lapin publishing as \
     many of the same messages with 1,000 confirms in flight and no database at all";
-pub(super) const PUBLISHED: &str = "a running relay with batches of 500 and 1,000,000 published \
+pub(super) const PUBLISHED: &str = "a running relay with batches of 1,000 and 1,000,000 published \
     records in its table, against the same with none";
 
-const BATCH: usize = 500;
+const BATCH: usize = 1_000;
 /// What the raw client has in flight.
 const IN_FLIGHT: usize = 1_000;
 /// How often the relay is asked whether it is done.
