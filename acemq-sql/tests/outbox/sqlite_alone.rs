@@ -19,11 +19,17 @@ async fn a_relay_of_another_process_leads_until_that_process_ends() {
     // A program that locks the same file, as a relay of another process does.
     let file = database.file("test.sqlite-acemq_outbox.relay");
     let mut other =
-        Command::new("flock").arg(&file).args(["--no-fork", "sleep", "600"]).spawn().unwrap();
+        Command::new("flock").arg("--no-fork").arg(&file).args(["sleep", "600"]).spawn().unwrap();
     testkit::eventually("the other one leads", SOON, async || {
-        outbox.lead(NOW).await.unwrap().is_none()
+        // Given up at once, so that it is not this one that is met next time.
+        match outbox.lead(NOW).await.unwrap() {
+            Some(lock) => lock.release().await,
+            None => return true,
+        }
+        false
     })
     .await;
+    assert!(other.try_wait().unwrap().is_none(), "the other one has ended");
     other.kill().unwrap();
     other.wait().unwrap();
     assert!(outbox.lead(SOON).await.unwrap().is_some());
