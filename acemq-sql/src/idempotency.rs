@@ -14,7 +14,10 @@ use std::{
 
 use acemq::{Claim, Error, ErrorKind, IdempotencyStore, Lease, Result};
 use sqlx::Pool;
-use tokio::sync::Semaphore;
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, sleep},
+};
 
 use crate::{
     database::{Dialect, DialectOf, IdempotencySql, SqlDatabase, failed},
@@ -314,11 +317,12 @@ impl<DB: SqlDatabase> IdempotencyStore for SqlIdempotency<DB> {
     }
 
     async fn purge_expired(&self) -> Result<u64> {
-        let (mut session, sql) = self.prepared("purge expired keys").await?;
         let doing = || self.doing("purge expired keys");
         let most = i64::from(PURGED_A_STATEMENT);
         let mut purged = 0;
         loop {
+            let started = Instant::now();
+            let (mut session, sql) = self.prepared("purge expired keys").await?;
             let pick = sql.purge.pick(most);
             let Some(target) = session.target(pick, most).await.map_err(failed(doing))? else {
                 return Ok(purged);
@@ -329,6 +333,9 @@ impl<DB: SqlDatabase> IdempotencyStore for SqlIdempotency<DB> {
             if removed < PURGED_A_STATEMENT.into() {
                 return Ok(purged);
             }
+            // Whoever waits for a lock or a connection has its turn.
+            drop(session);
+            sleep(started.elapsed()).await;
         }
     }
 
