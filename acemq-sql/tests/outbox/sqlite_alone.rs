@@ -19,7 +19,7 @@ async fn a_relay_of_another_process_leads_until_that_process_ends() {
     // A program that locks the same file, as a relay of another process does.
     let file = database.file("test.sqlite-acemq_outbox.relay");
     let mut other =
-        Command::new("flock").arg(&file).args(["--no-fork", "sleep", "600"]).spawn().unwrap();
+        Command::new("flock").arg("--no-fork").arg(&file).args(["sleep", "600"]).spawn().unwrap();
     testkit::eventually("the other one leads", SOON, async || {
         outbox.lead(NOW).await.unwrap().is_none()
     })
