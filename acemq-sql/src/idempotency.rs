@@ -340,7 +340,7 @@ impl<DB: SqlDatabase> IdempotencyStore for SqlIdempotency<DB> {
             if removed < PURGED_A_STATEMENT.into() {
                 return Ok(purged);
             }
-            // As for the outbox: whoever waits for a lock or a connection has its turn.
+            // Whoever waits for a lock or a connection has its turn.
             drop(session);
             sleep(started.elapsed()).await;
         }

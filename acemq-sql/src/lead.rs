@@ -19,14 +19,21 @@ use crate::{
 const LOOK: Duration = Duration::from_secs(1);
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// Takes the lock by a statement whose answer is 1 when it is taken.
+/// After so many seconds of silence the server is to end the session, which frees the lock: a host
+/// that is cut off, or loses its power, takes no leave. A holder that is cut off knows it before.
+pub(crate) const SILENCE: u64 = 10;
+
+/// Takes the lock by a statement whose answer is 1 when it is taken, in a session that another one
+/// has told to end after [`SILENCE`].
 pub(crate) async fn by_session<DB: SqlDatabase>(
     pool: &Pool<DB>,
+    end_in_silence: Statement,
     take: Statement,
     wait: Duration,
 ) -> sqlx::Result<Option<RelayLock>> {
     let deadline = Instant::now() + wait;
     let mut connection = DB::Connection::connect_with(&pool.connect_options()).await?;
+    DialectOf::<DB>::fetch(&mut connection, end_in_silence).await?;
     loop {
         let rows = DialectOf::<DB>::fetch(&mut connection, take.clone()).await?;
         if rows.first().and_then(|row| DialectOf::<DB>::integer(row, 0)) == Some(1) {

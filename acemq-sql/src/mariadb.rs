@@ -143,7 +143,9 @@ impl Dialect<MySql> for MariaDbDialect {
             "SELECT GET_LOCK(CONCAT('acemq-relay-', SHA1(CONCAT({schema}, '.', {}))), 0)",
             literal(table.name())
         );
-        lead::by_session::<MySql>(pool, Statement::new(&take.into()), wait).await
+        let end_in_silence = format!("SET SESSION wait_timeout = {}", lead::SILENCE);
+        let end_in_silence = Statement::new(&end_in_silence.into());
+        lead::by_session::<MySql>(pool, end_in_silence, Statement::new(&take.into()), wait).await
     }
 
     fn time(time: SystemTime) -> String {

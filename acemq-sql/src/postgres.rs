@@ -128,7 +128,14 @@ impl Dialect<Postgres> for PostgresDialect {
                 .into(),
         );
         let take = take.text(table.quoted('"')).integer(RELAYS);
-        lead::by_session::<Postgres>(pool, take.planned_each_time(), wait).await
+        // Versions before 14 have no such setting, and wait for what TCP says of the connection.
+        let end_in_silence = format!(
+            "SELECT set_config(name, '{}s', false) FROM pg_settings \
+             WHERE name = 'idle_session_timeout'",
+            lead::SILENCE
+        );
+        let end_in_silence = Statement::new(&end_in_silence.into()).in_one_piece();
+        lead::by_session::<Postgres>(pool, end_in_silence, take.planned_each_time(), wait).await
     }
 
     async fn listen(pool: &PgPool, table: &Table, signal: &OutboxSignal) {

@@ -54,10 +54,17 @@ impl Idempotency {
         key: &str,
         settler: &dyn Settler,
     ) -> Option<Claim> {
-        if self.unconfirmed().contains(key) {
-            return Some(Claim::InProgress);
-        }
-        core.until_answered(key, settler, || answer(|| self.store.try_claim(key))).await
+        let ask = || async {
+            if self.unconfirmed().contains(key) {
+                return Ok(Claim::InProgress);
+            }
+            answer(|| self.store.try_claim(key)).await
+        };
+        let claim = core.until_answered(key, settler, ask).await?;
+        // The handler may have ended while the store was asked, which knows only that its lease has
+        // run out.
+        let has_run = matches!(claim, Claim::Owned(_)) && self.unconfirmed().contains(key);
+        Some(if has_run { Claim::InProgress } else { claim })
     }
 
     /// Runs a handler under its claim: the lease is renewed at a third of its length.

@@ -38,6 +38,19 @@ async fn one_relay_leads_and_another_takes_over_when_it_ends() {
     assert!(outbox.lead(SOON).await.unwrap().is_some());
 }
 
+// promise: BX-5
+#[tokio::test]
+async fn the_lock_of_a_holder_that_is_cut_off_is_lost_to_it_first_and_free_then() {
+    let Some(database) = Database::create().await else { return };
+    let outbox = database.outbox().await;
+    let (Some(proxy), pool) = database.distant_pool().await else { return };
+    let lock = Outbox::new(pool).lead(NOW).await.unwrap().unwrap();
+    // Neither side hears that the connection is gone.
+    proxy.stall();
+    assert!(outbox.lead(SOON).await.unwrap().is_some());
+    assert!(lock.is_lost());
+}
+
 #[tokio::test]
 async fn a_lock_needs_no_connection_of_the_pool() {
     let Some(database) = Database::create().await else { return };

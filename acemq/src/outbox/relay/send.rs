@@ -45,7 +45,14 @@ impl Core {
             hand.next = (!batch.is_empty()).then_some(batch);
         }
         match tally.and(written) {
-            Ok(tally) => Ok(tally.published > 0 || hand.next.is_some()),
+            Ok(tally) => {
+                let goes_on = tally.published > 0 || hand.next.is_some();
+                if !goes_on {
+                    // Without a next batch to be written beside, it would wait as long as the relay.
+                    self.notes.write(&*self.store).await?;
+                }
+                Ok(goes_on)
+            }
             Err(error) => {
                 self.put_down(hand.next.take());
                 // What cannot be written now is written before the next pass.

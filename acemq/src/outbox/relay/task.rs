@@ -150,6 +150,8 @@ impl Core {
             lost.release().await;
             self.put_down(hand.next.take());
         }
+        // Whoever is the active one next waits for these records, and would publish them again.
+        self.notes.write(&*self.store).await?;
         let patience = if hand.stands_by { STAND_BY } else { Duration::ZERO };
         let led = tokio::select! {
             led = in_time(self.settings.lease, self.store.lead(patience)) => led?,

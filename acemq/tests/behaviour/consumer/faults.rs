@@ -10,6 +10,7 @@ use std::{
 
 use acemq::{ConsumerState, HandlerError, MemoryIdempotencyStore, Message, RetryPolicy};
 use testkit::eventually;
+use tokio::sync::Notify;
 
 use crate::{
     consumer::bench::{Bench, SOON, next, recorder, settled},
@@ -69,6 +70,51 @@ on_every_broker! {
         eventually("it asks", SOON, async || spy.count(Call::Claim) >= 1).await;
         consumer.close().await.unwrap();
         bench.eventually_ready(&bench.queue, 2).await;
+        bench.mq.close().await.unwrap();
+    }
+
+    // promise: BX-7
+    async fn a_handler_that_ends_while_a_duplicate_waits_for_the_store_is_not_run_for_it(
+        broker: Broker
+    ) {
+        let bench = Bench::new(&broker).await;
+        let spy = Spy::on(MemoryIdempotencyStore::new().lease(Duration::from_millis(300)));
+        let runs = Arc::new(AtomicU32::new(0));
+        let finish = Arc::new(Notify::new());
+        let handler = {
+            let (runs, finish) = (Arc::clone(&runs), Arc::clone(&finish));
+            move |_: Message<String>| {
+                runs.fetch_add(1, Ordering::SeqCst);
+                let finish = Arc::clone(&finish);
+                async move {
+                    finish.notified().await;
+                    Ok::<_, HandlerError>(())
+                }
+            }
+        };
+        let builder = bench.mq.consumer::<String>(&*bench.queue).concurrency(2);
+        let builder = builder.in_progress_wait(Duration::from_millis(50)).idempotent(spy.clone());
+        let consumer = builder.start(handler).await.unwrap();
+        let send = || bench.mq.send_to_queue(&bench.queue, "o-1").id("id-1");
+        send().await.unwrap();
+        eventually("it runs", SOON, async || runs.load(Ordering::SeqCst) == 1).await;
+
+        spy.fail(&[Call::Claim, Call::Confirm, Call::Renew]);
+        send().await.unwrap();
+        eventually("the duplicate waits", SOON, async || spy.count(Call::Claim) >= 2).await;
+        finish.notify_one();
+        eventually("it cannot be confirmed", SOON, async || spy.count(Call::Confirm) >= 1).await;
+        // Growing pauses between these: by the last one the lease has run out.
+        eventually("time passes", SOON, async || spy.count(Call::Confirm) >= 4).await;
+
+        // For a store that answers again the key is anybody's now.
+        spy.fail(&[Call::Confirm]);
+        eventually("the duplicate goes round", SOON, async || consumer.counters().in_progress > 0)
+            .await;
+        spy.fail(&[]);
+        settled(&consumer, 2).await;
+        assert_eq!(runs.load(Ordering::SeqCst), 1);
+        assert_eq!(consumer.counters().duplicates, 1);
         bench.mq.close().await.unwrap();
     }
 

@@ -267,7 +267,7 @@ impl OutboxStore for Losing {
     }
 
     async fn mark_published(&self, claims: &[RecordClaim]) -> acemq::Result<()> {
-        self.inner.inner.mark_published(claims).await
+        self.inner.mark_published(claims).await
     }
 
     async fn mark_failed(&self, failures: &[FailedRecord]) -> acemq::Result<()> {
@@ -303,6 +303,26 @@ async fn a_relay_whose_lock_is_lost_publishes_nothing_more() {
     assert_eq!((in_queue(&broker), relay.published()), (1, 1));
     let free = store.inner.inner.claim_batch(10, Duration::from_secs(1)).await.unwrap();
     assert_eq!(free.len(), 4);
+    relay.close().await.unwrap();
+}
+
+// promise: OB-22
+#[tokio::test(start_paused = true)]
+async fn a_relay_that_has_to_stand_by_marks_what_it_has_published() {
+    let broker = MemoryBroker::new();
+    let mq = connected(&broker).await;
+    let store = Losing::new();
+    for number in 0..5 {
+        store.inner.inner.add(&numbered(&mq, "orders", number).await);
+    }
+    // The database restarts: the marks fail, and another relay has the lock first.
+    store.inner.faults.marks_that_fail.store(1, Ordering::SeqCst);
+    let relay = OutboxRelay::builder(&mq, store.clone()).order(Strict).start();
+    eventually("everything is published", SOON, async || relay.published() == 5).await;
+    store.lose.notify_one();
+    // Before its lease runs out, and the other one publishes everything again.
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(pending(&store.inner).await, 0);
     relay.close().await.unwrap();
 }
 

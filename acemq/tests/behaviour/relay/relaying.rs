@@ -67,6 +67,26 @@ on_every_broker! {
         }
     }
 
+    async fn a_full_batch_that_failed_is_written_down_before_the_relay_waits(broker: Broker) {
+        let mq = broker.client().await;
+        let (nobody, store) = (unique("nobody"), Faulty::new());
+        for _ in 0..10 {
+            store.inner.add(&record(&mq, &nobody, "o-1").await);
+        }
+        let poll = Duration::from_secs(3_600);
+        let relay = OutboxRelay::builder(&mq, store.clone()).batch(10).poll(poll).start();
+        eventually("all have failed", SOON, async || relay.failed() == 10).await;
+        // Before their lease runs out.
+        eventually("they are free", SOON, async || {
+            let lease = Duration::from_secs(60);
+            let free = store.inner.claim_batch(100, lease).await.unwrap();
+            !free.is_empty() && free.iter().all(|one| one.attempts() == 1)
+        })
+        .await;
+        relay.close().await.unwrap();
+        mq.close().await.unwrap();
+    }
+
     // promise: OB-7
     // promise: OB-21
     async fn a_record_nobody_receives_stays_visible_with_its_reason(broker: Broker) {
