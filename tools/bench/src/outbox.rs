@@ -124,7 +124,7 @@ impl Outbox<Postgres> {
         let sql = format!(
             "INSERT INTO {} (id, exchange_name, routing_key, body, body_encoding, content_type, \
              headers, created_at, published_at, attempts) \
-             SELECT gen_random_uuid()::text, '', 'nowhere', repeat('.', 256), 'text', \
+             SELECT gen_random_uuid()::text, '', 'nowhere', repeat('.', 256), 'utf-8', \
              'text/plain', '{{}}', now() - INTERVAL '2 hours' + n * INTERVAL '1 microsecond', \
              {published_at}, {attempts} FROM generate_series(1, $1) AS n",
             self.table
