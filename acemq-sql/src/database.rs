@@ -275,29 +275,8 @@ pub(crate) fn failed(doing: impl FnOnce() -> String) -> impl FnOnce(sqlx::Error)
     }
 }
 
-/// How a statement is run: the same words for every database that takes values apart from the
-/// SQL, but sqlx's bounds on them can only be met one database at a time.
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
-macro_rules! run_statements {
-    ($database:ty, $list:expr) => {
-        async fn run(
-            connection: &mut <$database as sqlx::Database>::Connection,
-            statement: $crate::statement::Statement,
-        ) -> sqlx::Result<u64> {
-            let query = $crate::database::bound!($database, statement, $list);
-            Ok(query.execute(connection).await?.rows_affected())
-        }
-
-        async fn fetch(
-            connection: &mut <$database as sqlx::Database>::Connection,
-            statement: $crate::statement::Statement,
-        ) -> sqlx::Result<Vec<<$database as sqlx::Database>::Row>> {
-            let query = $crate::database::bound!($database, statement, $list);
-            query.fetch_all(connection).await
-        }
-    };
-}
-
+/// A statement with its values, for a database that takes them apart from the SQL: the same words
+/// for each, but sqlx's bounds on them can only be met one database at a time.
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 macro_rules! bound {
     ($database:ty, $statement:expr, $list:expr) => {{
@@ -316,6 +295,7 @@ macro_rules! bound {
 }
 
 /// How a row is read, likewise.
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
 macro_rules! read_rows {
     ($database:ty) => {
         fn bytes(row: &<$database as sqlx::Database>::Row, column: usize) -> Option<Vec<u8>> {
@@ -328,6 +308,7 @@ macro_rules! read_rows {
     };
 }
 
-pub(crate) use read_rows;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
-pub(crate) use {bound, run_statements};
+pub(crate) use bound;
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
+pub(crate) use read_rows;

@@ -19,9 +19,8 @@ use sqlx::{Row, Sqlite, SqliteConnection, SqlitePool, sqlite::SqliteRow};
 use tokio::sync::Mutex;
 
 use crate::{
-    database::{
-        Dialect, IdempotencySql, OutboxOptions, OutboxSql, SqlDatabase, read_rows, run_statements,
-    },
+    database::{Dialect, IdempotencySql, OutboxOptions, OutboxSql, SqlDatabase, bound, read_rows},
+    statement::Statement,
     table::{Column, Kind, Layout, Look, Table},
     time,
 };
@@ -116,8 +115,23 @@ impl Dialect<Sqlite> for SqliteDialect {
         time::parse(&Self::text(row, column)?)
     }
 
-    run_statements!(Sqlite, |list: Vec<String>| serde_json::Value::from(list).to_string());
+    async fn run(connection: &mut SqliteConnection, statement: Statement) -> sqlx::Result<u64> {
+        Ok(bound!(Sqlite, statement, json).execute(connection).await?.rows_affected())
+    }
+
+    async fn fetch(
+        connection: &mut SqliteConnection,
+        statement: Statement,
+    ) -> sqlx::Result<Vec<SqliteRow>> {
+        bound!(Sqlite, statement, json).fetch_all(connection).await
+    }
+
     read_rows!(Sqlite);
+}
+
+/// A list as SQLite reads one, by `json_each`.
+fn json(list: Vec<String>) -> String {
+    serde_json::Value::from(list).to_string()
 }
 
 /// The time that many microseconds from now.
