@@ -1,7 +1,8 @@
 //! Measuring two ways side by side.
 
 use std::{
-    fs,
+    fs::{self, DirEntry},
+    io,
     time::{Duration, Instant},
 };
 
@@ -71,16 +72,14 @@ pub(crate) async fn timed(
     .await?
 }
 
-/// What all threads of this process have spent so far. One that has ended is missing, and none
-/// ends while something is measured.
+/// What all threads of this process have spent so far. One that has ended is missing, also where
+/// that happens while they are read; none ends while something is measured.
 fn cpu_time() -> Option<Duration> {
-    fs::read_dir("/proc/self/task")
-        .ok()?
-        .map(|thread| {
-            let spent = fs::read_to_string(thread.ok()?.path().join("schedstat")).ok()?;
-            spent.split(' ').next()?.parse().ok().map(Duration::from_nanos)
-        })
-        .sum()
+    let spent = |thread: io::Result<DirEntry>| {
+        let spent = fs::read_to_string(thread.ok()?.path().join("schedstat")).ok()?;
+        spent.split(' ').next()?.parse().ok().map(Duration::from_nanos)
+    };
+    Some(fs::read_dir("/proc/self/task").ok()?.filter_map(spent).sum())
 }
 
 #[cfg(test)]
