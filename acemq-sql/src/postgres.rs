@@ -102,12 +102,11 @@ impl Dialect<Postgres> for PostgresDialect {
     }
 
     async fn in_transaction(connection: &mut PgConnection) -> sqlx::Result<bool> {
-        // The server's own answer: a savepoint is refused outside a transaction and harms none.
-        match sqlx::query("SAVEPOINT acemq_in_transaction").execute(&mut *connection).await {
-            Ok(_) => {
-                sqlx::query("RELEASE SAVEPOINT acemq_in_transaction").execute(connection).await?;
-                Ok(true)
-            }
+        // The server's own answer: a savepoint is refused outside a transaction and harms none. Both
+        // statements go in one piece, so that no await stands between them.
+        let savepoint = "SAVEPOINT acemq_in_transaction; RELEASE SAVEPOINT acemq_in_transaction";
+        match sqlx::raw_sql(savepoint).execute(connection).await {
+            Ok(_) => Ok(true),
             Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some("25P01") => {
                 Ok(false)
             }
@@ -135,7 +134,7 @@ impl Dialect<Postgres> for PostgresDialect {
             lead::SILENCE
         );
         let end_in_silence = Statement::new(&end_in_silence.into()).in_one_piece();
-        lead::by_session::<Postgres>(pool, end_in_silence, take.planned_each_time(), wait).await
+        lead::by_session::<Postgres>(pool, end_in_silence, take.in_one_piece(), wait).await
     }
 
     async fn listen(pool: &PgPool, table: &Table, signal: &OutboxSignal) {

@@ -72,3 +72,17 @@ impl Statement {
         self
     }
 }
+
+/// Puts something in the place of each `$1`, `$2`, …
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) fn fill(sql: &str, mut put: impl FnMut(usize, &mut String)) -> String {
+    let mut parts = sql.split('$');
+    let mut filled = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let digits = part.bytes().take_while(u8::is_ascii_digit).count();
+        let (number, rest) = part.split_at(digits);
+        put(number.parse().unwrap_or_default(), &mut filled);
+        filled.push_str(rest);
+    }
+    filled
+}

@@ -2,24 +2,15 @@
 
 #![expect(clippy::expect_used, clippy::panic, reason = "what goes wrong here fails the test")]
 
+mod support;
+
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
-    path::PathBuf,
     process::{Child, ChildStdout, Command, Stdio},
 };
 
-/// Where cargo has built an example; it builds it where it has not.
-fn example(name: &str) -> PathBuf {
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--all-features", "--example", name]);
-    if !cfg!(debug_assertions) {
-        cargo.arg("--release");
-    }
-    assert!(cargo.status().expect("run cargo").success(), "{name} does not build");
-    let test = std::env::current_exe().expect("where this test is");
-    test.ancestors().nth(2).expect("target/PROFILE/deps/TEST").join("examples").join(name)
-}
+use self::support::example;
 
 /// The web service, which ends with the test.
 struct WebShop {

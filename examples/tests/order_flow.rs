@@ -2,35 +2,22 @@
 
 #![expect(clippy::expect_used, clippy::panic, reason = "what goes wrong here fails the test")]
 
+mod support;
+
 use std::{
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Command, Output, Stdio},
-    sync::OnceLock,
+    sync::LazyLock,
 };
 
 use serde_json::Value;
 use testkit::{MariaDbDatabase, PostgresDatabase};
 
-/// The built example. Cargo builds examples together with the tests, except when it is told to
-/// run this test alone.
-fn example() -> &'static Path {
-    static EXAMPLE: OnceLock<PathBuf> = OnceLock::new();
-    EXAMPLE.get_or_init(|| {
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
-        cargo.args(["build", "--quiet", "--all-features", "--example", "order_flow"]);
-        if !cfg!(debug_assertions) {
-            cargo.arg("--release");
-        }
-        assert!(cargo.status().expect("run cargo").success(), "the example does not build");
-        let test = std::env::current_exe().expect("where this test is");
-        let profile = test.ancestors().nth(2).expect("target/PROFILE/deps/TEST");
-        profile.join("examples").join("order_flow")
-    })
-}
+use self::support::example;
 
 fn order_flow(arguments: &[&str]) -> Output {
-    let mut command = Command::new(example());
+    static EXAMPLE: LazyLock<PathBuf> = LazyLock::new(|| example("order_flow"));
+    let mut command = Command::new(&*EXAMPLE);
     command
         .args(arguments)
         .stdin(Stdio::null())

@@ -88,7 +88,9 @@ impl<DB: SqlDatabase> TransactionalStore for SqlIdempotency<DB> {
                 "its handler left a savepoint open; commit or drop what `begin` returns",
             ));
         }
-        match DialectOf::<DB>::is_whole(&mut connection).await {
+        // The question fails where a statement has failed and PostgreSQL has given the transaction up:
+        // it would answer the COMMIT by rolling back, and call that a success.
+        match DialectOf::<DB>::in_transaction(&mut connection).await {
             Ok(true) => {}
             Ok(false) => {
                 return Err(misused(

@@ -1,6 +1,6 @@
 //! Statements as text, values and all.
 
-use crate::statement::{Statement, Value};
+use crate::statement::{Statement, Value, fill};
 
 /// A statement's text, values and all.
 pub(super) fn with_values(statement: &Statement) -> String {
@@ -18,19 +18,6 @@ pub(super) fn with_values(statement: &Statement) -> String {
 /// A statement's text with the placeholders that MariaDB knows.
 pub(super) fn with_question_marks(sql: &str) -> String {
     fill(sql, |_, sql| sql.push('?'))
-}
-
-/// Puts something in the place of each `$1`, `$2`, …
-fn fill(sql: &str, mut put: impl FnMut(usize, &mut String)) -> String {
-    let mut parts = sql.split('$');
-    let mut filled = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let digits = part.bytes().take_while(u8::is_ascii_digit).count();
-        let (number, rest) = part.split_at(digits);
-        put(number.parse().unwrap_or_default(), &mut filled);
-        filled.push_str(rest);
-    }
-    filled
 }
 
 /// What a literal has beside its characters, at most.

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use sqlx::{MySql, MySqlConnection, error::DatabaseError, mysql::MySqlDatabaseError};
+use sqlx::{MySql, error::DatabaseError, mysql::MySqlDatabaseError};
 
 use super::{MariaDbDialect, NOW, cast};
 use crate::{
-    database::Dialect,
     statement::Statement,
     table::Table,
     transaction::dialect::{ClaimSql, Fault, TransactionDialect},
@@ -26,10 +25,6 @@ impl TransactionDialect<MySql> for MariaDbDialect {
 
     fn lock_row(sql: &ClaimSql, key: &str, wait: Duration) -> Statement {
         Statement::new(&sql.look).text(key).integer(seconds(wait))
-    }
-
-    async fn is_whole(connection: &mut MySqlConnection) -> sqlx::Result<bool> {
-        Self::in_transaction(connection).await
     }
 
     fn refusal(error: &dyn DatabaseError) -> Fault {

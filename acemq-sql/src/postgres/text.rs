@@ -1,47 +1,26 @@
 //! Statements as text, values and all, for the simple query protocol.
 
-use crate::statement::{Statement, Value};
+use crate::statement::{Statement, Value, fill};
 
 /// A statement's text, values and all.
 pub(super) fn with_values(statement: &Statement) -> String {
-    let size = statement.sql.len() + statement.values.iter().map(size).sum::<usize>();
-    let mut text = String::with_capacity(size);
-    let mut parts = statement.sql.split('$');
-    text.push_str(parts.next().unwrap_or_default());
-    for part in parts {
-        let digits = part.bytes().take_while(u8::is_ascii_digit).count();
-        let (number, rest) = part.split_at(digits);
-        let number: usize = number.parse().unwrap_or_default();
-        match statement.values.get(number.wrapping_sub(1)) {
-            Some(Value::Text(value)) => put(&mut text, value),
-            Some(Value::Integer(integer)) => {
-                // Apart from a sign or an operator before it.
-                text.push_str(&format!("({integer})::bigint"));
-            }
-            Some(Value::List(list)) => {
-                text.push_str("ARRAY[");
-                for (place, value) in list.iter().enumerate() {
-                    if place > 0 {
-                        text.push(',');
-                    }
-                    put(&mut text, value);
+    fill(&statement.sql, |number, sql| match statement.values.get(number.wrapping_sub(1)) {
+        Some(Value::Text(text)) => put(sql, text),
+        // Apart from a sign or an operator before it.
+        Some(Value::Integer(integer)) => sql.push_str(&format!("({integer})::bigint")),
+        Some(Value::List(list)) => {
+            sql.push_str("ARRAY[");
+            for (place, text) in list.iter().enumerate() {
+                if place > 0 {
+                    sql.push(',');
                 }
-                text.push_str("]::text[]");
+                put(sql, text);
             }
-            // The server says that there is a placeholder too many.
-            None => text.push('$'),
+            sql.push_str("]::text[]");
         }
-        text.push_str(rest);
-    }
-    text
-}
-
-fn size(value: &Value) -> usize {
-    match value {
-        Value::Text(text) => text.len() + 4,
-        Value::Integer(_) => 30,
-        Value::List(list) => list.iter().map(|text| text.len() + 5).sum::<usize>() + 15,
-    }
+        // The server says that there is a placeholder too many.
+        None => sql.push('$'),
+    })
 }
 
 pub(super) fn literal(text: &str) -> String {

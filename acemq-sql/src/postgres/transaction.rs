@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sqlx::{PgConnection, Postgres, error::DatabaseError};
+use sqlx::{Postgres, error::DatabaseError};
 
 use super::{PostgresDialect, compared, written};
 use crate::{
@@ -24,20 +24,6 @@ impl TransactionDialect<Postgres> for PostgresDialect {
 
     fn lock_row(sql: &ClaimSql, key: &str, wait: Duration) -> Statement {
         Statement::new(&sql.look).text(key).integer(milliseconds(wait))
-    }
-
-    async fn is_whole(connection: &mut PgConnection) -> sqlx::Result<bool> {
-        // A savepoint is refused outside of a transaction, and also in one in which a statement has
-        // failed: the server would answer its COMMIT by rolling back, and call that a success. Both
-        // statements go in one piece.
-        let savepoint = "SAVEPOINT acemq_is_whole; RELEASE SAVEPOINT acemq_is_whole";
-        match sqlx::raw_sql(savepoint).execute(connection).await {
-            Ok(_) => Ok(true),
-            Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some("25P01") => {
-                Ok(false)
-            }
-            Err(error) => Err(error),
-        }
     }
 
     fn refusal(error: &dyn DatabaseError) -> Fault {

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use sqlx::{Sqlite, SqliteConnection, error::DatabaseError};
+use sqlx::{Sqlite, error::DatabaseError};
 
 use super::{NOW, SqliteDialect, later};
 use crate::{
-    database::Dialect,
     statement::Statement,
     table::Table,
     transaction::dialect::{ClaimSql, Fault, TransactionDialect},
@@ -29,10 +28,6 @@ impl TransactionDialect<Sqlite> for SqliteDialect {
 
     fn lock_row(sql: &ClaimSql, key: &str, _: Duration) -> Statement {
         Statement::new(&sql.look).text(key)
-    }
-
-    async fn is_whole(connection: &mut SqliteConnection) -> sqlx::Result<bool> {
-        Self::in_transaction(connection).await
     }
 
     fn refusal(error: &dyn DatabaseError) -> Fault {

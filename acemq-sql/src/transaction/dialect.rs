@@ -1,6 +1,6 @@
 //! What one database does differently from another in transactions.
 
-use std::{error::Error as StdError, future::Future, sync::Arc, time::Duration};
+use std::{error::Error as StdError, sync::Arc, time::Duration};
 
 use sqlx::error::DatabaseError;
 
@@ -25,11 +25,6 @@ pub trait TransactionDialect<DB: sqlx::Database> {
 
     /// Locks the row of a key and returns its state, and 1 where it has expired.
     fn lock_row(sql: &ClaimSql, key: &str, wait: Duration) -> Statement;
-
-    /// Whether a commit would commit all that was done since the claim: not after a statement that
-    /// ended the transaction.
-    fn is_whole(connection: &mut DB::Connection)
-    -> impl Future<Output = sqlx::Result<bool>> + Send;
 
     /// What a refusal of the database means.
     fn refusal(error: &dyn DatabaseError) -> Fault;

@@ -1,6 +1,13 @@
 //! A relay on the table, through faults of the database.
 
-use std::{collections::HashSet, time::Duration};
+use std::{
+    collections::HashSet,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use acemq::{
     Client, Envelope, OutboxRecord, OutboxRelay, OutboxStore, Queue, RelayOrder,
@@ -92,7 +99,12 @@ async fn a_mark_that_waits_in_vain_for_a_lock_is_tried_again_and_nothing_goes_ou
     // Written, and confirmed when the pause is over.
     broker.block("low on memory");
     let impatient = Outbox::new(database.impatient_pool().await);
-    let relay = OutboxRelay::builder(&mq, impatient).poll(Duration::from_millis(50)).start();
+    let failures = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&failures);
+    let relay = OutboxRelay::builder(&mq, impatient)
+        .poll(Duration::from_millis(50))
+        .on_error(move |_| _ = counted.fetch_add(1, Ordering::SeqCst))
+        .start();
     let is_claimed = async || outbox.counts().await.unwrap().claimed == 1;
     eventually("it is claimed", SOON, is_claimed).await;
     let mut lock = database.pool.begin().await.unwrap();
@@ -101,8 +113,9 @@ async fn a_mark_that_waits_in_vain_for_a_lock_is_tried_again_and_nothing_goes_ou
     sqlx::query(sqlx::AssertSqlSafe(update)).execute(&mut *lock).await.unwrap();
     broker.unblock();
     eventually("it is published", SOON, async || relay.published() == 1).await;
-    // Long enough for several marks to fail.
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    let several = failures.load(Ordering::SeqCst) + 3;
+    let failed = async || failures.load(Ordering::SeqCst) >= several;
+    eventually("several marks have failed", SOON, failed).await;
     lock.rollback().await.unwrap();
 
     eventually("it is marked", SOON, async || outbox.pending_count().await.unwrap() == 0).await;

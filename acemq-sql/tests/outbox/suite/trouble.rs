@@ -194,7 +194,7 @@ async fn connections_that_keep_no_statement_prepared_serve_as_well() {
     let mut transaction = pool.begin().await.unwrap();
     outbox.add_all(&mut transaction, &["a", "b", "c"].map(record)).await.unwrap();
     outbox.add(&mut transaction, &record("d")).await.unwrap();
-    outbox.add(&mut transaction, &record("d")).await.unwrap();
+    outbox.add_on_connection(&mut transaction, &record("d")).await.unwrap();
     transaction.commit().await.unwrap();
     let batch = claim(&outbox, 3).await;
     assert_eq!(ids(&batch), ["a", "b", "c"]);
