@@ -10,7 +10,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use acemq::{Error, ErrorKind, OutboxSignal, RelayLock};
+use acemq::{OutboxSignal, RelayLock};
 use serde_json::json;
 use sqlx::Pool;
 use tokio::sync::Mutex;
@@ -257,22 +257,6 @@ pub struct IdempotencySql {
     pub(crate) size: Arc<str>,
     /// What the same comes to in a handler's transaction.
     pub(crate) in_transaction: ClaimSql,
-}
-
-/// What a database's failure is to the library.
-pub(crate) fn failed(doing: impl FnOnce() -> String) -> impl FnOnce(sqlx::Error) -> Error {
-    move |cause| {
-        let what = match &cause {
-            sqlx::Error::PoolTimedOut => {
-                "no connection of the pool came free in time; is the database there, and the pool \
-                 large enough?"
-            }
-            sqlx::Error::PoolClosed => "the pool is closed",
-            sqlx::Error::Io(_) => "the connection to the database was lost",
-            _ => "the database refused or failed",
-        };
-        Error::new(ErrorKind::Store, format!("{}: {what}", doing())).with_source(cause)
-    }
 }
 
 /// A statement with its values, for a database that takes them apart from the SQL: the same words

@@ -20,7 +20,8 @@ use tokio::{
 };
 
 use crate::{
-    database::{Dialect, DialectOf, IdempotencySql, SqlDatabase, failed},
+    database::{Dialect, DialectOf, IdempotencySql, SqlDatabase},
+    failure::failed,
     name::HolderName,
     session::Session,
     statement::{Planned, Statement},
@@ -142,14 +143,23 @@ impl<DB: SqlDatabase> SqlIdempotency<DB> {
     /// Makes the table if it is not there, for development and tests.
     ///
     /// # Errors
-    /// [`ErrorKind::Store`] where the database refuses.
+    /// [`ErrorKind::Refused`] where the login may not, [`ErrorKind::NotFound`] where the schema is
+    /// missing, [`ErrorKind::Config`] where there is a table of that name and another shape,
+    /// [`ErrorKind::Store`] where the database fails.
     pub async fn create_table_if_absent(&self) -> Result<()> {
         let mut session = self.session("create the table").await?;
-        for statement in self.schema_statements() {
-            let statement = Statement::new(&statement.into()).in_one_piece();
-            session.run(statement).await.map_err(failed(|| self.doing("create the table")))?;
+        let created = session
+            .create(self.schema_statements())
+            .await
+            .map_err(failed(|| self.doing("create the table")));
+        match self.sql_from(&mut session).await {
+            // That there was a table of another shape says more than what came of it.
+            Err(error) if error.kind() == ErrorKind::Config => Err(error),
+            looked => {
+                created?;
+                looked.map(|_| ())
+            }
         }
-        Ok(())
     }
 
     /// A statement for a session of the pool.

@@ -22,6 +22,7 @@
 
 mod body;
 mod database;
+mod failure;
 mod idempotency;
 mod insert;
 #[cfg(any(feature = "mysql", feature = "postgres"))]

@@ -16,7 +16,8 @@ use tokio::sync::Mutex;
 
 use self::claim::LastKey;
 use crate::{
-    database::{Dialect, DialectOf, OutboxOptions, OutboxSql, SqlDatabase, failed},
+    database::{Dialect, DialectOf, OutboxOptions, OutboxSql, SqlDatabase},
+    failure::failed,
     insert::Insert,
     name::HolderName,
     session::Session,
@@ -267,14 +268,23 @@ impl<DB: SqlDatabase> SqlOutbox<DB> {
     /// Makes the table if it is not there, for development and tests.
     ///
     /// # Errors
-    /// [`ErrorKind::Store`] where the database refuses.
+    /// [`ErrorKind::Refused`] where the login may not, [`ErrorKind::NotFound`] where the schema is
+    /// missing, [`ErrorKind::Config`] where there is a table of that name and another shape,
+    /// [`ErrorKind::Store`] where the database fails.
     pub async fn create_table_if_absent(&self) -> Result<()> {
         let mut session = self.session("create the table").await?;
-        for statement in self.schema_statements() {
-            let statement = Statement::new(&statement.into()).in_one_piece();
-            session.run(statement).await.map_err(failed(|| self.doing("create the table")))?;
+        let created = session
+            .create(self.schema_statements())
+            .await
+            .map_err(failed(|| self.doing("create the table")));
+        match self.sql_from(&mut session).await {
+            // That there was a table of another shape says more than what came of it.
+            Err(error) if error.kind() == ErrorKind::Config => Err(error),
+            looked => {
+                created?;
+                looked.map(|_| ())
+            }
         }
-        Ok(())
     }
 
     async fn insert(

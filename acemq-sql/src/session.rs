@@ -37,6 +37,14 @@ impl<DB: SqlDatabase> Session<DB> {
         Ok(rows)
     }
 
+    /// Makes what is not there.
+    pub(crate) async fn create(&mut self, statements: Vec<String>) -> sqlx::Result<()> {
+        for statement in statements {
+            self.run(Statement::new(&statement.into()).in_one_piece()).await?;
+        }
+        Ok(())
+    }
+
     /// What a change is to work on, as its first value: at most so many rows, or the very rows
     /// that `pick` chooses; nothing where it finds none.
     pub(crate) async fn target(

@@ -18,7 +18,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
-    /// The broker refused the login. Not transient: correct the credentials.
+    /// The broker or the database refused the login. Not transient: correct the credentials.
     Authentication,
     /// The broker has paused publishing (a memory or disk alarm). Transient.
     Blocked,
@@ -39,9 +39,10 @@ pub enum ErrorKind {
     /// The connection or channel was lost on the way. Transient; a publish may have arrived, see
     /// [`Error::may_have_been_published`].
     Lost,
-    /// An exchange, queue or virtual host that does not exist. Not transient: declare it.
+    /// An exchange, queue, virtual host, database or table that does not exist. Not transient: make
+    /// it.
     NotFound,
-    /// The broker refused access. Not transient: grant the permission.
+    /// The broker or the database refused access. Not transient: grant the permission.
     Refused,
     /// The broker took the message and then said it could not keep it. Transient.
     Rejected,

@@ -103,7 +103,7 @@ pub use maintenance::{Maintenance, MaintenanceBuilder};
 pub use outbox::{
     ClaimRequest, ClaimedRecord, Discard, FailedRecord, MemoryOutboxStore, OutboxCounts,
     OutboxRecord, OutboxRelay, OutboxRelayBuilder, OutboxSignal, OutboxStore, RecordClaim,
-    RelayLock, RelayOrder, SharedOutboxStore, StoredRecord, StuckRecord,
+    RelayLock, RelayOrder, RelayState, SharedOutboxStore, StoredRecord, StuckRecord,
 };
 pub use publish::{
     BatchError, MakeRecord, PublishContext, PublishInterceptor, Publisher, Receipt, SendBatch,

@@ -8,7 +8,8 @@ use acemq::{
 
 use super::{CONFIRMED, SqlIdempotency, check_key};
 use crate::{
-    database::{Dialect, DialectOf, IdempotencySql, SqlDatabase, failed},
+    database::{Dialect, DialectOf, IdempotencySql, SqlDatabase},
+    failure::failed,
     statement::{Planned, Statement},
     time::micros,
     transaction::{

@@ -169,12 +169,7 @@ pub(super) fn statements(table: &Table, layout: &Layout, options: &OutboxOptions
 pub(super) fn schema(table: &Table, options: &OutboxOptions) -> Vec<String> {
     let max_attempts = options.max_attempts;
     let (t, name, due) = (table.quoted('`'), table.name(), due_column(max_attempts));
-    let by_key = if options.indexed_by_key {
-        format!(", INDEX `{name}_key` (published_at, exchange_name, routing_key, created_at, id)")
-    } else {
-        String::new()
-    };
-    vec![format!(
+    let mut statements = vec![format!(
         "CREATE TABLE IF NOT EXISTS {t} (\
          id VARCHAR(64) NOT NULL PRIMARY KEY, \
          exchange_name VARCHAR(255) NOT NULL, \
@@ -192,8 +187,15 @@ pub(super) fn schema(table: &Table, options: &OutboxOptions) -> Vec<String> {
          {due} TINYINT AS (IF(published_at IS NULL AND attempts < {max_attempts}, 1, NULL)) \
          STORED INVISIBLE, \
          INDEX `{name}_pending` (published_at, created_at), \
-         INDEX `{name}_due` ({due}, created_at, id){by_key}) {OPTIONS}"
-    )]
+         INDEX `{name}_due` ({due}, created_at, id)) {OPTIONS}"
+    )];
+    if options.indexed_by_key {
+        statements.push(format!(
+            "CREATE INDEX IF NOT EXISTS `{name}_key` ON {t} \
+             (published_at, exchange_name, routing_key, created_at, id)"
+        ));
+    }
+    statements
 }
 
 fn insert_row(first: usize, _: Times) -> String {

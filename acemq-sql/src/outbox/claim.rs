@@ -15,7 +15,8 @@ use acemq::{
 
 use super::{SqlOutbox, store::in_order};
 use crate::{
-    database::{Claim, Dialect, DialectOf, OutboxSql, SqlDatabase, failed},
+    database::{Claim, Dialect, DialectOf, OutboxSql, SqlDatabase},
+    failure::failed,
     session::Session,
     statement::Statement,
     time::micros,

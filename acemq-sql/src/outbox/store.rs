@@ -19,7 +19,8 @@ use tokio::time::{Instant, sleep};
 use super::SqlOutbox;
 use crate::{
     body,
-    database::{Dialect, DialectOf, Failure, OutboxSql, SqlDatabase, failed},
+    database::{Dialect, DialectOf, Failure, OutboxSql, SqlDatabase},
+    failure::failed,
     name::HolderName,
     session::Session,
     statement::Statement,

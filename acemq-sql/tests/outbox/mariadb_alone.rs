@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use acemq::{ErrorKind, OutboxRecord, OutboxStore, RecordClaim};
-use sqlx::{ConnectOptions, mysql::MySqlPoolOptions};
+use sqlx::{
+    ConnectOptions,
+    mysql::{MySqlConnectOptions, MySqlPoolOptions},
+};
 
 use super::database::{Database, Outbox, PAST, Pool, RAILS};
 use crate::support::{Log, claim, ids, record, record_with_body};
@@ -253,4 +256,24 @@ async fn messages_are_not_logged_though_sqlx_logs_the_text_of_statements() {
     let lines = log.lines();
     assert!(lines.iter().any(|line| line.contains("COMMIT")), "{lines:?}");
     assert!(!lines.iter().any(|line| line.contains("confidential")), "{lines:?}");
+}
+
+#[tokio::test]
+async fn what_waiting_does_not_mend_is_no_outage_and_says_what_the_database_said() {
+    let Some(database) = Database::create().await else { return };
+    let there: MySqlConnectOptions = database.url().parse().unwrap();
+    for (kind, said, options) in [
+        // It does not tell a login without rights to everything which databases there are.
+        (ErrorKind::Refused, "nowhere", there.clone().database("nowhere")),
+        (ErrorKind::Authentication, "nobody", there.clone().username("nobody").password("secret")),
+    ] {
+        let pool = MySqlPoolOptions::new().connect_lazy_with(options);
+        let error = Outbox::new(pool).pending_count().await.unwrap_err();
+        assert_eq!((error.kind(), error.is_transient()), (kind, false), "{error}");
+        assert!(error.to_string().contains(said), "{error}");
+        assert!(!format!("{error:?}").contains("secret"), "{error:?}");
+    }
+    let away = MySqlPoolOptions::new().connect_lazy_with(there.port(1));
+    let away = Outbox::new(away).pending_count().await.unwrap_err();
+    assert_eq!((away.kind(), away.is_transient()), (ErrorKind::Store, true), "{away}");
 }

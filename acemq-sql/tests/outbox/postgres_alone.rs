@@ -1,8 +1,9 @@
-//! What only PostgreSQL does: `NOTIFY`.
+//! What only PostgreSQL does, above all `NOTIFY`, or only there has to be looked after.
 
 use std::time::{Duration, Instant};
 
-use acemq::{Client, Exchange, OutboxRelay, OutboxStore, Queue, RelayOrder, Topology};
+use acemq::{Client, ErrorKind, Exchange, OutboxRelay, OutboxStore, Queue, RelayOrder, Topology};
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use testkit::eventually;
 
 use super::database::{Database, Outbox, nowhere};
@@ -139,4 +140,23 @@ fn a_runtime_that_ends_under_a_listening_relay_ends_quietly() {
         drop(runtime);
         drop(relay);
     }
+}
+
+#[tokio::test]
+async fn what_waiting_does_not_mend_is_no_outage_and_says_what_the_database_said() {
+    let Some(database) = Database::create().await else { return };
+    let there: PgConnectOptions = database.url().parse().unwrap();
+    for (kind, said, options) in [
+        (ErrorKind::NotFound, "nowhere", there.clone().database("nowhere")),
+        (ErrorKind::Authentication, "nobody", there.clone().username("nobody").password("secret")),
+    ] {
+        let pool = PgPoolOptions::new().connect_lazy_with(options);
+        let error = Outbox::new(pool).pending_count().await.unwrap_err();
+        assert_eq!((error.kind(), error.is_transient()), (kind, false), "{error}");
+        assert!(error.to_string().contains(said), "{error}");
+        assert!(!format!("{error:?}").contains("secret"), "{error:?}");
+    }
+    let away = PgPoolOptions::new().connect_lazy_with(there.port(1));
+    let away = Outbox::new(away).pending_count().await.unwrap_err();
+    assert_eq!((away.kind(), away.is_transient()), (ErrorKind::Store, true), "{away}");
 }

@@ -60,7 +60,7 @@ impl Idempotency {
             }
             answer(|| self.store.try_claim(key)).await
         };
-        let claim = core.until_answered(key, settler, ask).await?;
+        let claim = core.until_answered(settler, ask).await?;
         // The handler may have ended while the store was asked, which knows only that its lease has
         // run out.
         let has_run = matches!(claim, Claim::Owned(_)) && self.unconfirmed().contains(key);

@@ -14,7 +14,7 @@ use crate::{connection::Stop, error::Result};
 pub enum ConsumerState {
     /// Subscribed: messages come in.
     Receiving,
-    /// Subscribed, and held up: the idempotency store does not answer. No handler begins with a
+    /// Subscribed, and held up: the idempotency store fails. No handler begins with a
     /// message that it was not asked about; it is asked again and again.
     Waiting {
         /// What the store failed with.

@@ -44,6 +44,23 @@ pub(super) enum Verdict {
     Unknown,
 }
 
+impl Verdict {
+    /// Why the handler was not done with it.
+    pub(super) fn reason(&self) -> Option<&str> {
+        match self {
+            Self::Failed { reason: text }
+            | Self::Rejected { text }
+            | Self::Parked { text }
+            | Self::Undecodable { text } => Some(text),
+            Self::Accepted
+            | Self::Duplicate
+            | Self::InProgress
+            | Self::Returned
+            | Self::Unknown => None,
+        }
+    }
+}
+
 /// A delivery with its verdict.
 #[derive(Debug)]
 pub(super) struct Judged {

@@ -17,7 +17,6 @@ impl Core {
     /// has ended.
     pub(super) async fn until_answered<T, F>(
         &self,
-        key: &str,
         settler: &dyn Settler,
         ask: impl Fn() -> F,
     ) -> Option<T>
@@ -30,7 +29,6 @@ impl Core {
                 Ok(answer) => return Some(answer),
                 Err(error) => error,
             };
-            tracing::warn!(key, %error, "the idempotency store does not answer; the message waits");
             tokio::select! {
                 () = self.closing.cancelled() => return None,
                 () = outage.pause(&error) => {}
@@ -60,7 +58,7 @@ impl<'a> Outage<'a> {
         if first {
             self.core.meter.waits_for_store();
         }
-        self.core.state.send_if_modified(|state| {
+        let began = self.core.state.send_if_modified(|state| {
             // Counted under the lock of the state, so that the last one sees that it is the last.
             if first {
                 self.core.counters.waits_for_store();
@@ -71,6 +69,14 @@ impl<'a> Outage<'a> {
             }
             calm
         });
+        if began {
+            tracing::warn!(
+                queue = %self.core.queue, %error,
+                "the idempotency store fails; messages wait, and it is asked again and again"
+            );
+        } else {
+            tracing::debug!(queue = %self.core.queue, %error, "the idempotency store fails");
+        }
         let pause = self.next_pause;
         self.next_pause = (pause * 2).min(LONGEST_PAUSE);
         tokio::time::sleep(pause).await;
@@ -83,7 +89,7 @@ impl Drop for Outage<'_> {
             return;
         }
         self.core.meter.waits_no_more();
-        self.core.state.send_if_modified(|state| {
+        let over = self.core.state.send_if_modified(|state| {
             let last = self.core.counters.waits_no_more();
             let over = last && matches!(state, ConsumerState::Waiting { .. });
             if over {
@@ -91,5 +97,8 @@ impl Drop for Outage<'_> {
             }
             over
         });
+        if over {
+            tracing::info!(queue = %self.core.queue, "no message waits for the store any more");
+        }
     }
 }

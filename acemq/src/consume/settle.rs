@@ -56,17 +56,17 @@ impl Settling<'_> {
             Verdict::Rejected { text } => {
                 let target = dead_letter_queue(&core.queue);
                 let copy = copies::set_aside(received, &target, text, frame_max());
-                Box::pin(self.set_aside(copy, Settlement::Rejected))
+                Box::pin(self.set_aside(received, copy, text, Settlement::Rejected))
             }
             Verdict::Parked { text } => {
                 let target = parking_queue(&core.queue);
                 let copy = copies::set_aside(received, &target, text, frame_max());
-                Box::pin(self.set_aside(copy, Settlement::Parked))
+                Box::pin(self.set_aside(received, copy, text, Settlement::Parked))
             }
             Verdict::Undecodable { text } => {
                 let target = parking_queue(&core.queue);
                 let copy = copies::unread(received, &target, text, frame_max());
-                Box::pin(self.set_aside(copy, Settlement::Parked))
+                Box::pin(self.set_aside(received, copy, text, Settlement::Parked))
             }
         };
         give_way();
@@ -89,19 +89,23 @@ impl Settling<'_> {
             };
             let target = dead_letter_queue(&core.queue);
             let copy = copies::set_aside(received, &target, &text, core.client.frame_max());
-            return self.set_aside(copy, Settlement::DeadLettered).await;
+            return self.set_aside(received, copy, &text, Settlement::DeadLettered).await;
         }
-        match core.policy.wait(&core.queue, attempt) {
-            Wait::InBroker(rung) => {
-                let copy = copies::next_attempt(received, &rung.name);
-                self.replace(copy, Settlement::Retried).await
-            }
+        let copy = match core.policy.wait(&core.queue, attempt) {
+            Wait::InBroker(rung) => copies::next_attempt(received, &rung.name),
             Wait::InConsumer(wait) => {
                 self.hold(wait).await;
-                let copy = copies::next_attempt(received, &core.queue);
-                self.replace(copy, Settlement::Retried).await
+                copies::next_attempt(received, &core.queue)
             }
+        };
+        let settlement = self.replace(copy, Settlement::Retried).await;
+        if settlement == Settlement::Retried {
+            tracing::info!(
+                queue = %core.queue, message_id = received.envelope.id(), attempt, reason,
+                "a message failed and is tried again"
+            );
         }
+        settlement
     }
 
     /// Waits, holding the prefetch slot and no handler; not past the closing of the consumer.
@@ -112,10 +116,21 @@ impl Settling<'_> {
         }
     }
 
-    async fn set_aside(&self, copy: Outgoing, settlement: Settlement) -> Settlement {
+    async fn set_aside(
+        &self,
+        received: &Received,
+        copy: Outgoing,
+        reason: &str,
+        settlement: Settlement,
+    ) -> Settlement {
         let target = copy.routing_key.clone();
         let settlement = self.replace(copy, settlement).await;
-        if settlement == Settlement::Returned && self.settler.is_open() {
+        if settlement != Settlement::Returned {
+            tracing::warn!(
+                queue = %self.core.queue, message_id = received.envelope.id(), target, reason,
+                "a message was set aside"
+            );
+        } else if self.settler.is_open() {
             self.core.meter.set_aside_failed(&target);
         }
         settlement

@@ -122,7 +122,7 @@ where
     ) -> Result<Open<S>, Verdict> {
         let wait = core.in_progress_wait.min(LONGEST_WAIT);
         let begin = || answer(|| self.store.begin(key, wait));
-        match core.until_answered(key, settler, begin).await {
+        match core.until_answered(settler, begin).await {
             Some(TransactionClaim::Owned { transaction, hold }) => Ok((transaction, hold)),
             Some(TransactionClaim::AlreadyConfirmed) => Err(Verdict::Duplicate),
             Some(TransactionClaim::InProgress) => Err(Verdict::InProgress),
@@ -150,7 +150,7 @@ where
             tracing::info!(
                 key,
                 run,
-                ?verdict,
+                reason = verdict.reason(),
                 "the database undid a handler's transaction; it runs again"
             );
             tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;

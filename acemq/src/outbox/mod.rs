@@ -23,7 +23,7 @@ pub use self::{
     memory::MemoryOutboxStore,
     order::RelayOrder,
     record::{OutboxRecord, StoredRecord},
-    relay::{OutboxRelay, OutboxRelayBuilder},
+    relay::{OutboxRelay, OutboxRelayBuilder, RelayState},
     request::ClaimRequest,
     signal::OutboxSignal,
     store::{

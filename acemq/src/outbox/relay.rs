@@ -8,6 +8,7 @@ mod hold;
 mod notes;
 mod pass;
 mod send;
+mod state;
 mod task;
 mod troubles;
 mod turns;
@@ -16,14 +17,15 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex, PoisonError, Weak,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
-use tokio::time::Instant;
+use tokio::{sync::watch, time::Instant};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
+pub use self::state::RelayState;
 use self::{
     notes::Notes,
     task::{Core, FIRST_LOOK, Running},
@@ -152,7 +154,7 @@ impl OutboxRelayBuilder {
             notes: Notes::new(self.settings.lease),
             published: AtomicU64::new(0),
             failed: AtomicU64::new(0),
-            running: AtomicBool::new(false),
+            state: watch::Sender::new(RelayState::Stopped),
             closing: CancellationToken::new(),
             cut_off: CancellationToken::new(),
             ended: CancellationToken::new(),
@@ -241,10 +243,24 @@ impl OutboxRelay {
         self.core.failed.load(Ordering::Relaxed)
     }
 
-    /// Whether it publishes in the background.
+    /// Whether it was started and has not ended, however it fares: see [`state`](Self::state).
     #[must_use]
     pub fn is_running(&self) -> bool {
-        self.core.running.load(Ordering::Acquire)
+        self.core.is_running()
+    }
+
+    /// What it is doing now. A relay that waits for a record's next attempt is
+    /// [`Active`](RelayState::Active): [`failed`](Self::failed) and the store's
+    /// [`counts`](OutboxStore::counts) tell of records.
+    #[must_use]
+    pub fn state(&self) -> RelayState {
+        self.core.state.borrow().clone()
+    }
+
+    /// Follows what it is doing.
+    #[must_use]
+    pub fn states(&self) -> watch::Receiver<RelayState> {
+        self.core.state.subscribe()
     }
 
     /// Finishes the batch in hand and stops, within the client's drain timeout. While the store is
@@ -275,7 +291,7 @@ impl fmt::Debug for OutboxRelay {
             .field("settings", &self.core.settings)
             .field("published", &self.published())
             .field("failed", &self.failed())
-            .field("is_running", &self.is_running())
+            .field("state", &self.state())
             .finish_non_exhaustive()
     }
 }

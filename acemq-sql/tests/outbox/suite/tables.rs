@@ -147,6 +147,8 @@ async fn refusal(database: &Database, table: &str, create: &str) -> String {
     let outbox = Outbox::new(database.pool.clone()).table(table).unwrap();
     let error = outbox.pending_count().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+    let made = outbox.create_table_if_absent().await.unwrap_err();
+    assert_eq!(made.to_string(), error.to_string());
     error.to_string()
 }
 
@@ -223,6 +225,16 @@ async fn a_missing_table_says_how_to_make_it_and_the_printed_statements_do() {
     add(&database, &outbox, &[record("a")]).await;
     outbox.create_table_if_absent().await.unwrap();
     assert_eq!(ids(&claim(&outbox, 1).await), ["a"]);
+}
+
+#[tokio::test]
+async fn an_index_that_is_asked_for_later_is_made_in_the_table_that_is_there() {
+    let Some(database) = Database::create().await else { return };
+    database.outbox().await;
+    let by_key = Outbox::new(database.pool.clone()).indexed_by_key();
+    by_key.create_table_if_absent().await.unwrap();
+    let there = database.describe("acemq_outbox").await;
+    assert!(there.contains("TABLE_key"), "{there}");
 }
 
 // promise: SU-1

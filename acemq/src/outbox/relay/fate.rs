@@ -20,8 +20,8 @@ const LONGEST_RETRY: Duration = Duration::from_secs(600);
 pub(super) enum Fate {
     /// Confirmed and routed, so long after it was made.
     Published(RecordClaim, Duration),
-    /// Its own fault: the attempt counts.
-    Failed(FailedRecord, Error),
+    /// Its own fault: this attempt counts, by its number.
+    Failed(FailedRecord, u32, Error),
     /// Not its fault: it goes back unharmed.
     Unharmed(RecordClaim, Error),
     /// Not tried, because of one before it.
@@ -67,7 +67,8 @@ impl HandedOver {
             Err(error) if is_its_own_fault(&error) => {
                 let retry_after =
                     FIRST_RETRY.saturating_mul(1 << attempts.min(16)).min(LONGEST_RETRY);
-                Fate::Failed(FailedRecord::new(claim, error.to_string(), retry_after), error)
+                let failure = FailedRecord::new(claim, error.to_string(), retry_after);
+                Fate::Failed(failure, attempts.saturating_add(1), error)
             }
             Err(error) => Fate::Unharmed(claim, error),
         }

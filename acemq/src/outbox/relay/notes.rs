@@ -5,11 +5,12 @@
 //! before.
 
 use std::{
+    convert::Infallible,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::super::{ErasedOutboxStore, FailedRecord, RecordClaim};
 use crate::error::{Error, ErrorKind, Result};
@@ -55,7 +56,18 @@ impl Notes {
 
     /// Writes down what it can, each although another failed, and keeps the rest. A future that
     /// is dropped on the way has kept it as well: all of it may be written twice.
+    ///
+    /// Meanwhile the claims on what was published are renewed: a store that takes long, or whose
+    /// connection fell silent, must not hand it out again.
     pub(super) async fn write(&self, store: &dyn ErasedOutboxStore) -> Result<()> {
+        tokio::select! {
+            biased;
+            written = self.write_each(store) => written,
+            never = self.renew(store) => match never {},
+        }
+    }
+
+    async fn write_each(&self, store: &dyn ErasedOutboxStore) -> Result<()> {
         let waiting = self.waiting().clone();
         let mut trouble = None;
         for one in waiting {
@@ -71,6 +83,20 @@ impl Notes {
             }
         }
         trouble.map_or(Ok(()), Err)
+    }
+
+    async fn renew(&self, store: &dyn ErasedOutboxStore) -> Infallible {
+        let every = (self.lease / 3).max(Duration::from_millis(1));
+        loop {
+            sleep(every).await;
+            let waiting = self.waiting().clone();
+            for one in waiting {
+                let Note::Published(claims) = &one.note else { continue };
+                if let Err(error) = in_time(self.lease, store.renew(claims, self.lease)).await {
+                    tracing::warn!(%error, "the claims on published records were not renewed");
+                }
+            }
+        }
     }
 
     fn waiting(&self) -> MutexGuard<'_, Vec<Arc<Waiting>>> {

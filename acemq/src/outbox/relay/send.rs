@@ -131,8 +131,9 @@ impl Core {
                     self.meter.published(lag);
                     published.push(claim);
                 }
-                Fate::Failed(failure, error) => {
-                    tracing::warn!(id = failure.claim.id(), %error, "an outbox record failed");
+                Fate::Failed(failure, attempt, error) => {
+                    let id = failure.claim.id();
+                    tracing::warn!(id, attempt, %error, "an outbox record failed");
                     self.meter.failed();
                     self.report(&error);
                     failed.push(failure);

@@ -2,20 +2,17 @@
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::{Arc, atomic::AtomicU64},
     time::Duration,
 };
 
 use futures_util::FutureExt;
-use tokio::time::Instant;
+use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     super::{ErasedOutboxStore, OutboxSignal, RelayLock},
-    OnError, Settings,
+    OnError, RelayState, Settings,
     notes::{Notes, in_time},
     pass::Batch,
     troubles::Troubles,
@@ -47,7 +44,7 @@ pub(super) struct Core {
     pub(super) notes: Notes,
     pub(super) published: AtomicU64,
     pub(super) failed: AtomicU64,
-    pub(super) running: AtomicBool,
+    pub(super) state: watch::Sender<RelayState>,
     pub(super) closing: CancellationToken,
     /// Closing has taken as long as it may.
     pub(super) cut_off: CancellationToken,
@@ -96,11 +93,16 @@ impl Core {
             let went_on = match passed {
                 Ok(went_on) => {
                     troubles.are_over();
+                    self.turn_to(match hand.stands_by {
+                        true => RelayState::StandingBy,
+                        false => RelayState::Active,
+                    });
                     went_on
                 }
                 Err(error) => {
                     let pause = troubles.meet(&error, !self.notes.is_empty());
                     self.report(&error);
+                    self.turn_to(RelayState::Failing { reason: error.to_string() });
                     self.recover(pause).await;
                     continue;
                 }
@@ -122,22 +124,28 @@ impl Core {
         }
     }
 
-    /// Sends the batch in hand, or takes one; says whether to go on at once.
+    /// Sends the batch in hand, or one that it takes; says whether to go on at once.
     async fn pass(&self, hand: &mut Hand) -> Result<bool> {
         if !self.leads(hand).await? {
             return Ok(false);
         }
-        if let Some(batch) = hand.next.take() {
-            if !batch.is_stale() {
-                return self.send_and_claim_next(batch, hand).await;
-            }
+        let batch = match hand.next.take() {
+            Some(batch) if !batch.is_stale() => batch,
             // It waited too long for the one before it, and another relay may have it by now.
-            self.put_down(Some(batch));
+            stale => {
+                self.put_down(stale);
+                self.notes.write(&*self.store).await?;
+                self.claim().await?
+            }
+        };
+        if batch.is_empty() {
+            return Ok(false);
         }
-        self.notes.write(&*self.store).await?;
-        let batch = self.claim().await?;
-        hand.next = (!batch.is_empty()).then_some(batch);
-        Ok(hand.next.is_some())
+        if self.closing.is_cancelled() {
+            self.put_down(Some(batch));
+            return Ok(false);
+        }
+        self.send_and_claim_next(batch, hand).await
     }
 
     /// Whether this relay is the active one, or need not be. Waits a while to become it.
@@ -215,6 +223,20 @@ impl Core {
         }
     }
 
+    pub(super) fn is_running(&self) -> bool {
+        *self.state.borrow() != RelayState::Stopped
+    }
+
+    fn turn_to(&self, state: RelayState) {
+        self.state.send_if_modified(|current| {
+            let changes = *current != state;
+            if changes {
+                *current = state;
+            }
+            changes
+        });
+    }
+
     pub(super) fn report(&self, error: &Error) {
         let Some(callback) = &self.on_error else { return };
         if catch_unwind(AssertUnwindSafe(|| callback(error))).is_err() {
@@ -240,14 +262,14 @@ pub(super) struct Running(pub(super) Arc<Core>);
 
 impl Running {
     pub(super) fn new(core: &Arc<Core>) -> Self {
-        core.running.store(true, Ordering::Release);
+        core.turn_to(RelayState::Starting);
         Self(Arc::clone(core))
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.0.running.store(false, Ordering::Release);
+        self.0.turn_to(RelayState::Stopped);
         self.0.ended.cancel();
     }
 }
@@ -257,7 +279,7 @@ impl Stop for Core {
         Box::pin(async move {
             self.closing.cancel();
             let ended = async {
-                if self.running.load(Ordering::Acquire) {
+                if self.is_running() {
                     self.ended.cancelled().await;
                 } else {
                     self.write_to_the_end().await;

@@ -2,13 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use acemq::{Ack, HandlerError, Json, Message, Queue, RawBytes, RetryPolicy, Text};
+use acemq::{
+    Ack, HandlerError, Json, Message, Queue, RawBytes, RetryPolicy, Text, testing::MemoryBroker,
+};
 use bytes::Bytes;
 use testkit::eventually;
 
 use crate::{
     consumer::bench::{Bench, SOON, next, recorder, settled},
     on_every_broker,
+    support::logs,
 };
 
 const MOMENT: Duration = Duration::from_millis(20);
@@ -243,4 +246,38 @@ on_every_broker! {
         assert_eq!(dead.attempt(), 1);
         bench.mq.close().await.unwrap();
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_fails_is_logged_with_its_reason() {
+    let (log, _guard) = logs::of_this_thread();
+    let broker = MemoryBroker::new();
+    let mq = acemq::connect(broker.url()).await.unwrap();
+    mq.declare_queue(&Queue::new("orders").dead_letters()).await.unwrap();
+    let consumer = mq
+        .consumer::<String>("orders")
+        .retry(RetryPolicy::fixed(2, MOMENT))
+        .start(always_fails)
+        .await
+        .unwrap();
+    mq.send_to_queue("orders", "o-1").id("id-1").await.unwrap();
+    mq.publisher::<Bytes>("", "orders")
+        .codec(RawBytes::of_type("application/json"))
+        .send(&Bytes::from_static(b"{"))
+        .id("id-2")
+        .await
+        .unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+
+    assert_eq!(consumer.counters().dead_lettered, 1);
+    let retried = log.lines_with(&["INFO", "id-1", "attempt=1", "out of stock", "tried again"]);
+    assert_eq!(retried.len(), 1);
+    for said in [
+        ["id-1", "orders.dlq", "exhausted 2 attempts: out of stock"],
+        ["id-2", "orders.parked", "read the body as JSON"],
+    ] {
+        let said = [&["WARN", "queue=orders", "a message was set aside"][..], &said].concat();
+        assert_eq!(log.lines_with(&said).len(), 1, "{said:?}");
+    }
+    mq.close().await.unwrap();
 }

@@ -10,7 +10,7 @@ use std::{
 
 use acemq::{
     ClaimedRecord, Client, Envelope, ErrorKind, FailedRecord, HandlerError, MemoryOutboxStore,
-    Message, OutboxRecord, OutboxRelay, OutboxSignal, OutboxStore, Queue, RecordClaim,
+    Message, OutboxRecord, OutboxRelay, OutboxSignal, OutboxStore, Queue, RecordClaim, RelayState,
     testing::MemoryBroker,
 };
 use futures_util::FutureExt as _;
@@ -46,6 +46,7 @@ pub(super) async fn pending(outbox: &impl OutboxStore) -> u64 {
 // promise: BX-10
 #[tokio::test(start_paused = true)]
 async fn an_hour_without_a_broker_costs_no_attempt_and_then_everything_goes_out() {
+    let (log, _guard) = logs::of_this_thread();
     let broker = MemoryBroker::new();
     let mq = connected(&broker).await;
     let outbox = MemoryOutboxStore::new();
@@ -55,12 +56,17 @@ async fn an_hour_without_a_broker_costs_no_attempt_and_then_everything_goes_out(
         outbox.add(&record("orders"));
     }
     sleep(HOUR).await;
+    let RelayState::Failing { reason } = relay.state() else { panic!("{:?}", relay.state()) };
+    assert!(reason.contains("low on memory"), "{reason}");
     assert_eq!((relay.failed(), pending(&outbox).await), (0, 250));
 
     broker.unblock();
     sleep(Duration::from_secs(120)).await;
 
     assert_eq!((relay.failed(), pending(&outbox).await), (0, 0));
+    assert_eq!(relay.state(), RelayState::Active);
+    assert_eq!(log.lines_with(&["WARN", "a pass of the outbox relay failed"]).len(), 1);
+    assert_eq!(log.lines_with(&["INFO", "the outbox relay goes on"]).len(), 1);
     let ids: std::collections::HashSet<_> = broker
         .queue("orders")
         .unwrap()

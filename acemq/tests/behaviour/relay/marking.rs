@@ -82,6 +82,28 @@ async fn a_drain_that_was_dropped_while_it_marked_leaves_that_to_the_next() {
     assert_eq!((in_queue(&broker), pending(&store).await), (1, 0));
 }
 
+// promise: OB-22
+#[tokio::test(start_paused = true)]
+async fn nobody_else_gets_what_was_published_while_a_mark_hangs() {
+    let broker = MemoryBroker::new();
+    let mq = connected(&broker).await;
+    let store = Faulty::new();
+    for _ in 0..30 {
+        store.inner.add(&record("orders"));
+    }
+    store.faults.marks_that_hang.store(1, Ordering::SeqCst);
+    let lease = Duration::from_secs(10);
+    let relay = OutboxRelay::builder(&mq, store.clone()).lease(lease).batch(10).start();
+    sleep(Duration::from_secs(1)).await;
+    let other = OutboxRelay::builder(&mq, store.inner.clone()).start();
+    sleep(Duration::from_secs(60)).await;
+
+    assert_eq!((in_queue(&broker), pending(&store).await), (30, 0));
+    assert_eq!(relay.published() + other.published(), 30);
+    relay.close().await.unwrap();
+    other.close().await.unwrap();
+}
+
 // promise: OB-11
 #[tokio::test(start_paused = true)]
 async fn close_goes_on_marking_for_as_long_as_it_may_take() {

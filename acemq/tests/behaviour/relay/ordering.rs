@@ -12,6 +12,7 @@ use acemq::{
     ClaimRequest, ClaimedRecord, Client, ErrorKind, FailedRecord, MemoryOutboxStore, OutboxRecord,
     OutboxRelay, OutboxStore, Queue, RecordClaim, RelayLock,
     RelayOrder::{PerKey, Relaxed, Strict},
+    RelayState,
     testing::MemoryBroker,
 };
 use testkit::{eventually, unique};
@@ -171,6 +172,7 @@ async fn a_relay_stands_by_until_the_active_one_ends() {
     }
     sleep(Duration::from_secs(60)).await;
     assert_eq!((first.published(), second.published()), (5, 0));
+    assert_eq!((first.state(), second.state()), (RelayState::Active, RelayState::StandingBy));
     assert_eq!(log.lines_with(&["INFO", "standing by"]).len(), 1);
     // On demand there is nothing to do beside the active one.
     assert_eq!(
@@ -184,6 +186,7 @@ async fn a_relay_stands_by_until_the_active_one_ends() {
     }
     sleep(Duration::from_secs(2)).await;
     assert_eq!(second.published(), 5);
+    assert_eq!((first.state(), second.state()), (RelayState::Stopped, RelayState::Active));
     assert!(payloads(&broker, "orders").is_sorted());
     let closing = tokio::time::Instant::now();
     second.close().await.unwrap();
