@@ -47,6 +47,7 @@
 //! | messages that commit with a database | [`OutboxRelay`], [`OutboxRecord`], and the crate `acemq-sql` |
 //! | removing what is done with | [`Maintenance`] |
 //! | formats | [`Json`], [`Text`], [`RawBytes`], [`Encode`], [`Decode`] |
+//! | several types on one queue | [`ByType`] |
 //! | tests without a server | [`testing::MemoryBroker`], `memory://NAME` |
 //! | what went wrong | [`Error`], [`ErrorKind`] |
 //!
@@ -64,7 +65,7 @@
 //! # Features
 //!
 //! `amqp` (on by default) is RabbitMQ over AMQP 0-9-1, with TLS. Without it only `memory://`
-//! connects.
+//! connects. `encryption` has bodies that only the holders of a key can read: `Encrypted`.
 
 #[cfg(test)]
 extern crate self as acemq;
@@ -73,6 +74,8 @@ mod clock;
 mod codec;
 mod connection;
 mod consume;
+#[cfg(feature = "encryption")]
+mod encryption;
 mod envelope;
 mod error;
 mod idempotency;
@@ -87,13 +90,15 @@ mod telemetry;
 mod topology;
 mod transport;
 
-pub use codec::{Decode, Encode, Json, RawBytes, Text};
+pub use codec::{ByType, Decode, Encode, Json, RawBytes, Text};
 pub use connection::{Client, Connect, ConnectionState, StateWatch, connect, connect_lazy};
 pub use consume::{
     Ack, CommitError, ConsumeContext, ConsumeInterceptor, Consumer, ConsumerBuilder,
     ConsumerCounters, ConsumerState, HandlerError, Message, Settlement, StartConsumer,
     TransactionClaim, TransactionalStore,
 };
+#[cfg(feature = "encryption")]
+pub use encryption::{Encrypted, Keyring, key_id_of};
 pub use envelope::{Envelope, HeaderValue, Headers, Replayed, Route};
 pub use error::{BoxError, Conflict, Error, ErrorKind, Result};
 pub use idempotency::{

@@ -4,6 +4,7 @@
 //! the message says which format the bytes are in. The traits are apart so that a publisher needs
 //! no `Deserialize` and a consumer no `Serialize`.
 
+mod by_type;
 mod bytes;
 mod json;
 #[cfg(test)]
@@ -12,8 +13,11 @@ mod text;
 
 use std::future::Future;
 
-pub use self::{bytes::RawBytes, json::Json, text::Text};
-use crate::error::Result;
+pub use self::{by_type::ByType, bytes::RawBytes, json::Json, text::Text};
+use crate::{
+    envelope::Envelope,
+    error::{Error, ErrorKind, Result},
+};
 
 /// Writes payloads of type `T`.
 ///
@@ -54,6 +58,29 @@ pub trait Decode<T>: Send + Sync + 'static {
         body: ::bytes::Bytes,
         content_type: Option<&str>,
     ) -> impl Future<Output = Result<T>> + Send;
+
+    /// Reads the body of a message whose envelope is known. A consumer calls this; a codec for
+    /// which only the body matters leaves it as it is.
+    ///
+    /// # Errors
+    /// As [`decode`](Self::decode).
+    fn decode_message(
+        &self,
+        body: ::bytes::Bytes,
+        content_type: Option<&str>,
+        _envelope: &Envelope,
+    ) -> impl Future<Output = Result<T>> + Send {
+        self.decode(body, content_type)
+    }
+}
+
+/// What is said of a content type that no codec accepts.
+pub(crate) fn no_codec_reads(content_type: Option<&str>) -> Error {
+    let text = match content_type {
+        Some(content_type) => format!("no codec here reads '{content_type}'"),
+        None => "no codec here reads a message without a content type".to_owned(),
+    };
+    Error::new(ErrorKind::Decode, text)
 }
 
 /// Whether `content_type` is `expected`, in any letter case and whatever parameters follow.

@@ -14,8 +14,8 @@ use super::{
     runtime::Core,
 };
 use crate::{
-    codec::Decode,
-    error::{Error, ErrorKind},
+    codec::{Decode, no_codec_reads},
+    error::Error,
     idempotency::{Claim, Lease},
     transport::{BoxFuture, Settler},
 };
@@ -198,13 +198,9 @@ pub(super) async fn decode<T, C: Decode<T>>(codec: &C, received: &Received) -> R
     let content_type =
         received.properties.content_type.as_deref().filter(|content_type| !content_type.is_empty());
     let decoded = if codec.accepts(content_type) {
-        codec.decode(received.body.clone(), content_type).await
+        codec.decode_message(received.body.clone(), content_type, &received.envelope).await
     } else {
-        let text = match content_type {
-            Some(content_type) => format!("no codec here reads '{content_type}'"),
-            None => "no codec here reads a message without a content type".to_owned(),
-        };
-        Err(Error::new(ErrorKind::Decode, text))
+        Err(no_codec_reads(content_type))
     };
     decoded.map_err(|error| {
         if error.is_transient() {

@@ -3,6 +3,8 @@
 mod bench;
 mod closing;
 mod consuming;
+#[cfg(feature = "encryption")]
+mod encrypted;
 mod faults;
 mod idempotency;
 mod interceptors;
@@ -13,3 +15,4 @@ mod set_aside;
 mod spy;
 mod telemetry;
 mod time;
+mod types;

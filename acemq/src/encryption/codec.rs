@@ -1,0 +1,93 @@
+//! The codec around another one.
+
+use bytes::Bytes;
+
+use super::{frame, keyring::Keyring};
+use crate::{
+    codec::{Decode, Encode, is_type},
+    error::Result,
+};
+
+const CONTENT_TYPE: &str = "application/vnd.acemq.encrypted";
+
+/// Encrypts what another codec writes: writes and reads `application/vnd.acemq.encrypted`.
+///
+/// What the broker, its disks and its operators see is the frame, with the key's id; what the
+/// message says beside its body (headers, routing key, message type) stays readable. A body that
+/// was changed, or whose key id was, is refused and parked, as is one whose key is not held.
+///
+/// The format inside is not on the message: writer and reader are made with the same codec inside.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> acemq::Result<()> {
+/// use acemq::{Encrypted, Json, Keyring, Queue};
+///
+/// # async fn handle(_: acemq::Message<String>) -> Result<(), acemq::HandlerError> { Ok(()) }
+/// let keys = Keyring::new("2026-01", Keyring::generate_key()?)?; // from your secrets, rather
+/// let mq = acemq::connect("memory://encrypted-example").await?;
+/// mq.declare_queue(&Queue::new("orders")).await?;
+///
+/// let consumer = mq
+///     .consumer::<String>("orders")
+///     .codec(Encrypted::new(Json, keys.clone()))
+///     .start(handle)
+///     .await?;
+/// let orders = mq.publisher::<String>("", "orders").codec(Encrypted::new(Json, keys));
+/// orders.send(&"A-1".to_owned()).await?;
+/// # mq.close().await?;
+/// # drop(consumer);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Encrypted<C> {
+    inner: C,
+    keys: Keyring,
+    inner_type: Option<String>,
+}
+
+impl<C> Encrypted<C> {
+    /// Encrypts what `inner` writes with the keyring's current key, and reads with all of its keys.
+    pub fn new(inner: C, keys: Keyring) -> Self {
+        Self { inner, keys, inner_type: None }
+    }
+
+    /// The content type that the codec inside is told when it reads, for one that has to know it,
+    /// such as one of several formats. Default: none.
+    #[must_use]
+    pub fn inner_type(mut self, content_type: impl Into<String>) -> Self {
+        self.inner_type = Some(content_type.into());
+        self
+    }
+
+    fn open(&self, body: &[u8]) -> Result<Bytes> {
+        let frame = frame::read(body)?;
+        let key = self.keys.reading(frame.key_id)?;
+        key.open(frame.nonce, frame.head, &body[frame.sealed_from..]).ok_or_else(|| {
+            frame::refused("it was changed on its way, or encrypted with another key of that id")
+        })
+    }
+}
+
+impl<T: Sync + ?Sized, C: Encode<T>> Encode<T> for Encrypted<C> {
+    fn content_type(&self) -> &str {
+        CONTENT_TYPE
+    }
+
+    async fn encode(&self, payload: &T) -> Result<Bytes> {
+        let plain = self.inner.encode(payload).await?;
+        self.keys.writing().seal(&plain)
+    }
+}
+
+impl<T, C: Decode<T>> Decode<T> for Encrypted<C> {
+    fn accepts(&self, content_type: Option<&str>) -> bool {
+        content_type.is_some_and(|content_type| is_type(content_type, CONTENT_TYPE))
+    }
+
+    async fn decode(&self, body: Bytes, _content_type: Option<&str>) -> Result<T> {
+        let plain = self.open(&body)?;
+        self.inner.decode(plain, self.inner_type.as_deref()).await
+    }
+}
