@@ -40,13 +40,13 @@ pub enum ErrorKind {
     /// [`Error::may_have_been_published`].
     Lost,
     /// An exchange, queue, virtual host, database or table that does not exist. Not transient: make
-    /// it.
+    /// it. Or a payload that the claim-check store no longer holds.
     NotFound,
     /// The broker or the database refused access. Not transient: grant the permission.
     Refused,
     /// The broker took the message and then said it could not keep it. Transient.
     Rejected,
-    /// A store (outbox, idempotency) failed. Transient.
+    /// A store (outbox, idempotency, claim check) failed. Transient.
     Store,
     /// An answer did not come in time. Transient.
     Timeout,

@@ -48,6 +48,7 @@
 //! | removing what is done with | [`Maintenance`] |
 //! | formats | [`Json`], [`Text`], [`RawBytes`], [`Encode`], [`Decode`] |
 //! | several types on one queue | [`ByType`] |
+//! | payloads that are too large for a broker | [`ClaimCheck`], [`ClaimCheckStore`] |
 //! | tests without a server | [`testing::MemoryBroker`], `memory://NAME` |
 //! | what went wrong | [`Error`], [`ErrorKind`] |
 //!
@@ -66,10 +67,13 @@
 //!
 //! `amqp` (on by default) is RabbitMQ over AMQP 0-9-1, with TLS. Without it only `memory://`
 //! connects. `encryption` has bodies that only the holders of a key can read: `Encrypted`.
+//! `object-store` keeps large payloads in S3, Azure, Google and other object storage
+//! (`ObjectClaimCheckStore`).
 
 #[cfg(test)]
 extern crate self as acemq;
 
+mod claim_check;
 mod clock;
 mod codec;
 mod connection;
@@ -90,6 +94,14 @@ mod telemetry;
 mod topology;
 mod transport;
 
+#[cfg(feature = "object-store")]
+pub use object_store;
+
+#[cfg(feature = "object-store")]
+pub use claim_check::ObjectClaimCheckStore;
+pub use claim_check::{
+    ClaimCheck, ClaimCheckStore, FileClaimCheckStore, MemoryClaimCheckStore, SharedClaimCheckStore,
+};
 pub use codec::{ByType, Decode, Encode, Json, RawBytes, Text};
 pub use connection::{Client, Connect, ConnectionState, StateWatch, connect, connect_lazy};
 pub use consume::{

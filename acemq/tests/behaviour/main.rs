@@ -10,6 +10,7 @@
     reason = "what goes wrong here is a failure of the test"
 )]
 
+mod claim_check;
 mod connection;
 mod consumer;
 mod maintenance;

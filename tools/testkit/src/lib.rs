@@ -21,6 +21,8 @@ mod ports;
 mod postgres;
 mod process;
 mod proxy;
+#[cfg(feature = "s3")]
+mod s3;
 mod shared;
 
 pub use broker::{BrokerOptions, BrokerVersion, OwnBroker};
@@ -28,6 +30,8 @@ pub use database::{MariaDbDatabase, PostgresDatabase};
 pub use eventually::eventually;
 pub use postgres::OwnPostgres;
 pub use proxy::Proxy;
+#[cfg(feature = "s3")]
+pub use s3::S3Server;
 pub use shared::{amqp_url, amqp4_url, brokers, mariadb_url, postgres_url};
 
 /// Makes a name that no other call makes, for a queue, a schema or a database.

@@ -1,6 +1,6 @@
 //! What a consumer promises, on every broker.
 
-mod bench;
+pub(crate) mod bench;
 mod closing;
 mod consuming;
 #[cfg(feature = "encryption")]

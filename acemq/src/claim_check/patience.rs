@@ -1,0 +1,37 @@
+//! Asking a store: each call bounded in time, and tried again where that can help.
+
+use std::time::Duration;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// How often a store is asked before its error goes up.
+const ATTEMPTS: u32 = 3;
+/// The pause before the second attempt, with jitter; it doubles before the third.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+
+/// Calls a store up to three times, for as long as its errors are transient.
+pub(super) async fn patiently<T, F: Future<Output = Result<T>>>(
+    action: &str,
+    timeout: Duration,
+    call: impl Fn() -> F,
+) -> Result<T> {
+    let mut pause = FIRST_PAUSE;
+    let mut attempt = 1;
+    loop {
+        let error = match tokio::time::timeout(timeout, call()).await {
+            Ok(Ok(answer)) => return Ok(answer),
+            Ok(Err(error)) => error,
+            Err(_elapsed) => Error::new(
+                ErrorKind::Timeout,
+                format!("{action}: the claim-check store took longer than {timeout:?}"),
+            ),
+        };
+        if attempt == ATTEMPTS || !error.is_transient() {
+            return Err(error);
+        }
+        tracing::debug!(%error, attempt, "{action} failed and is tried again");
+        tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+        pause *= 2;
+        attempt += 1;
+    }
+}
