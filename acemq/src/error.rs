@@ -45,7 +45,7 @@ pub enum ErrorKind {
     Refused,
     /// The broker took the message and then said it could not keep it. Transient.
     Rejected,
-    /// A store (outbox, idempotency) failed. Transient.
+    /// A store (outbox, idempotency, schema registry) failed. Transient.
     Store,
     /// An answer did not come in time. Transient.
     Timeout,

@@ -47,6 +47,7 @@
 //! | messages that commit with a database | [`OutboxRelay`], [`OutboxRecord`], and the crate `acemq-sql` |
 //! | removing what is done with | [`Maintenance`] |
 //! | formats | [`Json`], [`Text`], [`RawBytes`], [`Encode`], [`Decode`] |
+//! | schemas that have numbers | [`SchemaRegistry`], and the crate `acemq-sql` |
 //! | tests without a server | [`testing::MemoryBroker`], `memory://NAME` |
 //! | what went wrong | [`Error`], [`ErrorKind`] |
 //!
@@ -80,6 +81,7 @@ mod maintenance;
 mod outbox;
 mod publish;
 mod retry;
+mod schema;
 #[cfg(test)]
 #[path = "../tests/support/broker.rs"]
 mod support;
@@ -110,6 +112,10 @@ pub use publish::{
     SendMessage,
 };
 pub use retry::RetryPolicy;
+pub use schema::{
+    MemorySchemaRegistry, RegisteredSchema, SchemaFormat, SchemaId, SchemaRegistry,
+    SharedSchemaRegistry,
+};
 pub use telemetry::describe_metrics;
 pub use topology::{Exchange, Queue, Topology};
 pub use transport::{ExchangeKind, QueueInfo};
