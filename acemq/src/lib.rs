@@ -46,7 +46,7 @@
 //! | exactly once in effect | [`ConsumerBuilder::start_in_transaction`], and the crate `acemq-sql` |
 //! | messages that commit with a database | [`OutboxRelay`], [`OutboxRecord`], and the crate `acemq-sql` |
 //! | removing what is done with | [`Maintenance`] |
-//! | formats | [`Json`], [`Text`], [`RawBytes`], [`Encode`], [`Decode`] |
+//! | formats | [`Json`], [`Text`], [`RawBytes`], `Avro`, `Protobuf`, [`Encode`], [`Decode`] |
 //! | schemas that have numbers | [`SchemaRegistry`], and the crate `acemq-sql` |
 //! | tests without a server | [`testing::MemoryBroker`], `memory://NAME` |
 //! | what went wrong | [`Error`], [`ErrorKind`] |
@@ -64,8 +64,11 @@
 //!
 //! # Features
 //!
-//! `amqp` (on by default) is RabbitMQ over AMQP 0-9-1, with TLS. Without it only `memory://`
-//! connects.
+//! | feature | what it adds |
+//! |---|---|
+//! | `amqp`, on by default | RabbitMQ over AMQP 0-9-1, with TLS. Without it only `memory://` connects |
+//! | `avro` | the codecs `Avro`, `AvroReader` and `AvroValues`, over apache-avro 0.22 |
+//! | `protobuf` | the codec `Protobuf`, for messages of prost 0.14 |
 
 #[cfg(test)]
 extern crate self as acemq;
@@ -89,6 +92,10 @@ mod telemetry;
 mod topology;
 mod transport;
 
+#[cfg(feature = "protobuf")]
+pub use codec::Protobuf;
+#[cfg(feature = "avro")]
+pub use codec::{Avro, AvroReader, AvroValues};
 pub use codec::{Decode, Encode, Json, RawBytes, Text};
 pub use connection::{Client, Connect, ConnectionState, StateWatch, connect, connect_lazy};
 pub use consume::{

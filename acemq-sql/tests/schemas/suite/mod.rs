@@ -1,5 +1,6 @@
 //! What a schema registry does on every database: the same.
 
+mod reading;
 mod registering;
 mod tables;
 mod trouble;
