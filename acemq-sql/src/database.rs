@@ -53,6 +53,8 @@ pub trait Dialect<DB: sqlx::Database> {
     fn outbox_schema(table: &Table, options: &OutboxOptions) -> Vec<String>;
     fn idempotency_sql(table: &Table, layout: &Layout) -> IdempotencySql;
     fn idempotency_schema(table: &Table) -> Vec<String>;
+    fn schemas_sql(table: &Table, layout: &Layout) -> SchemasSql;
+    fn schemas_schema(table: &Table) -> Vec<String>;
 
     /// Whether the connections of a pool keep statements prepared. sqlx would prepare them by name
     /// all the same, which a pooler between here and the database does not stand.
@@ -257,6 +259,25 @@ pub struct IdempotencySql {
     pub(crate) size: Arc<str>,
     /// What the same comes to in a handler's transaction.
     pub(crate) in_transaction: ClaimSql,
+}
+
+/// The schema registry's statements. Schemas come as id, subject, format, definition, version.
+#[derive(Debug)]
+pub struct SchemasSql {
+    /// Fingerprint. Returns id and format.
+    pub(crate) find: Arc<str>,
+    /// Id. Returns the schema.
+    pub(crate) by_id: Arc<str>,
+    /// Subject. Returns its schemas in the order of their ids.
+    pub(crate) versions: Arc<str>,
+    /// Counts on, and locks the count until the transaction ends.
+    pub(crate) count: Arc<str>,
+    /// Makes the count where it is missing.
+    pub(crate) begin_count: Arc<str>,
+    /// Returns the last id that was counted.
+    pub(crate) counted: Arc<str>,
+    /// Id, fingerprint, format, subject, definition.
+    pub(crate) insert: Arc<str>,
 }
 
 /// A statement with its values, for a database that takes them apart from the SQL: the same words

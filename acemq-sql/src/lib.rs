@@ -1,15 +1,17 @@
-//! acemq's outbox and idempotency store in the application's own database, over `sqlx`.
+//! acemq's outbox, idempotency store and schema registry in the application's own database, over
+//! `sqlx`.
 //!
 //! [`SqlOutbox`] adds messages in the caller's transaction and hands them to the relay;
 //! [`SqlIdempotency`] remembers which messages were handled, and gives handlers a
-//! [`HandlerTransaction`] in which their work and that memory commit together. Both share their
-//! tables with the family's other libraries. Leases follow the database's clock, whatever the hosts' clocks say.
+//! [`HandlerTransaction`] in which their work and that memory commit together;
+//! [`SqlSchemaRegistry`] gives schemas their numbers. They share their tables with the family's
+//! other libraries. Leases follow the database's clock, whatever the hosts' clocks say.
 //!
 //! | database | feature | types |
 //! |---|---|---|
-//! | PostgreSQL | `postgres` | `PostgresOutbox`, `PostgresIdempotency` |
-//! | SQLite | `sqlite` | `SqliteOutbox`, `SqliteIdempotency` |
-//! | MariaDB | `mysql` | `MySqlOutbox`, `MySqlIdempotency` |
+//! | PostgreSQL | `postgres` | `PostgresOutbox`, `PostgresIdempotency`, `PostgresSchemaRegistry` |
+//! | SQLite | `sqlite` | `SqliteOutbox`, `SqliteIdempotency`, `SqliteSchemaRegistry` |
+//! | MariaDB | `mysql` | `MySqlOutbox`, `MySqlIdempotency`, `MySqlSchemaRegistry` |
 //!
 //! MariaDB has to be 10.6 or later; the tests run on 10.11. MySQL is untested, and does not know
 //! the collation of the tables that are made for MariaDB. With none of the features there is
@@ -33,6 +35,7 @@ mod name;
 mod outbox;
 #[cfg(feature = "postgres")]
 mod postgres;
+mod schemas;
 mod session;
 #[cfg(feature = "sqlite")]
 mod sqlite;
@@ -47,6 +50,7 @@ pub use crate::{
     database::SqlDatabase,
     idempotency::SqlIdempotency,
     outbox::{RecordStatement, SqlOutbox},
+    schemas::SqlSchemaRegistry,
     transaction::{HandlerTransaction, OpenTransaction, TransactionHold},
 };
 
@@ -58,6 +62,10 @@ pub type PostgresOutbox = SqlOutbox<sqlx::Postgres>;
 #[cfg(feature = "postgres")]
 pub type PostgresIdempotency = SqlIdempotency<sqlx::Postgres>;
 
+/// The schema registry on PostgreSQL.
+#[cfg(feature = "postgres")]
+pub type PostgresSchemaRegistry = SqlSchemaRegistry<sqlx::Postgres>;
+
 /// The outbox on SQLite.
 #[cfg(feature = "sqlite")]
 pub type SqliteOutbox = SqlOutbox<sqlx::Sqlite>;
@@ -66,6 +74,10 @@ pub type SqliteOutbox = SqlOutbox<sqlx::Sqlite>;
 #[cfg(feature = "sqlite")]
 pub type SqliteIdempotency = SqlIdempotency<sqlx::Sqlite>;
 
+/// The schema registry on SQLite.
+#[cfg(feature = "sqlite")]
+pub type SqliteSchemaRegistry = SqlSchemaRegistry<sqlx::Sqlite>;
+
 /// The outbox on MariaDB, over the driver that sqlx calls [`MySql`](sqlx::MySql).
 #[cfg(feature = "mysql")]
 pub type MySqlOutbox = SqlOutbox<sqlx::MySql>;
@@ -73,6 +85,10 @@ pub type MySqlOutbox = SqlOutbox<sqlx::MySql>;
 /// The idempotency store on MariaDB, over the driver that sqlx calls [`MySql`](sqlx::MySql).
 #[cfg(feature = "mysql")]
 pub type MySqlIdempotency = SqlIdempotency<sqlx::MySql>;
+
+/// The schema registry on MariaDB, over the driver that sqlx calls [`MySql`](sqlx::MySql).
+#[cfg(feature = "mysql")]
+pub type MySqlSchemaRegistry = SqlSchemaRegistry<sqlx::MySql>;
 
 /// The code in the README and the guide compiles and runs.
 #[cfg(all(doctest, feature = "sqlite"))]

@@ -11,6 +11,7 @@
 
 mod idempotency;
 mod outbox;
+mod schemas;
 mod text;
 mod transaction;
 
@@ -27,7 +28,8 @@ use tokio::sync::Mutex;
 use self::text::{literal, literal_size, with_question_marks, with_values};
 use crate::{
     database::{
-        Dialect, Failure, IdempotencySql, OutboxOptions, OutboxSql, SqlDatabase, read_rows,
+        Dialect, Failure, IdempotencySql, OutboxOptions, OutboxSql, SchemasSql, SqlDatabase,
+        read_rows,
     },
     lead,
     statement::{Statement, Value},
@@ -72,6 +74,14 @@ impl Dialect<MySql> for MariaDbDialect {
 
     fn idempotency_schema(table: &Table) -> Vec<String> {
         idempotency::schema(table)
+    }
+
+    fn schemas_sql(table: &Table, _: &Layout) -> SchemasSql {
+        schemas::statements(table)
+    }
+
+    fn schemas_schema(table: &Table) -> Vec<String> {
+        schemas::schema(table)
     }
 
     async fn look(connection: &mut MySqlConnection, table: &Table) -> sqlx::Result<Look> {

@@ -10,6 +10,7 @@
 mod idempotency;
 mod notify;
 mod outbox;
+mod schemas;
 mod text;
 mod transaction;
 
@@ -25,7 +26,7 @@ use sqlx::{
 use tokio::sync::Mutex;
 
 use crate::{
-    database::{Dialect, IdempotencySql, OutboxOptions, OutboxSql, SqlDatabase, bound},
+    database::{Dialect, IdempotencySql, OutboxOptions, OutboxSql, SchemasSql, SqlDatabase, bound},
     lead,
     statement::{Planned, Statement},
     table::{Column, Kind, Layout, Look, Table, Times},
@@ -60,6 +61,14 @@ impl Dialect<Postgres> for PostgresDialect {
 
     fn idempotency_schema(table: &Table) -> Vec<String> {
         idempotency::schema(table)
+    }
+
+    fn schemas_sql(table: &Table, layout: &Layout) -> SchemasSql {
+        schemas::statements(table, layout)
+    }
+
+    fn schemas_schema(table: &Table) -> Vec<String> {
+        schemas::schema(table)
     }
 
     fn keeps_statements(pool: &PgPool) -> bool {

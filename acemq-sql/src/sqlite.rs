@@ -7,6 +7,7 @@
 mod idempotency;
 mod lead;
 mod outbox;
+mod schemas;
 mod transaction;
 
 use std::{
@@ -19,7 +20,10 @@ use sqlx::{Row, Sqlite, SqliteConnection, SqlitePool, sqlite::SqliteRow};
 use tokio::sync::Mutex;
 
 use crate::{
-    database::{Dialect, IdempotencySql, OutboxOptions, OutboxSql, SqlDatabase, bound, read_rows},
+    database::{
+        Dialect, IdempotencySql, OutboxOptions, OutboxSql, SchemasSql, SqlDatabase, bound,
+        read_rows,
+    },
     statement::Statement,
     table::{Column, Kind, Layout, Look, Table},
     time,
@@ -53,6 +57,14 @@ impl Dialect<Sqlite> for SqliteDialect {
 
     fn idempotency_schema(table: &Table) -> Vec<String> {
         idempotency::schema(table)
+    }
+
+    fn schemas_sql(table: &Table, _: &Layout) -> SchemasSql {
+        schemas::statements(table)
+    }
+
+    fn schemas_schema(table: &Table) -> Vec<String> {
+        schemas::schema(table)
     }
 
     async fn look(connection: &mut SqliteConnection, table: &Table) -> sqlx::Result<Look> {

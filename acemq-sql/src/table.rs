@@ -29,6 +29,11 @@ impl Table {
         Ok(())
     }
 
+    /// Another table beside this one, whose name goes on. The limit leaves room for that.
+    pub(crate) fn beside(&self, suffix: &str) -> Self {
+        Self { schema: self.schema.clone(), name: format!("{}{suffix}", self.name) }
+    }
+
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -143,7 +148,7 @@ impl Layout {
 
 /// What a table must look like.
 pub(crate) struct Shape {
-    /// `outbox` or `idempotency`.
+    /// `outbox`, `idempotency` and the like.
     what: &'static str,
     columns: &'static [Expected],
     /// What happens where the key is compared so that different ids may be the same.
@@ -227,7 +232,7 @@ impl Shape {
                 faults.push(format!(
                     "column {name} is of type {declared}, and {chars} characters have to fit"
                 ));
-            } else if *kind == Kind::Integer && column.nullable {
+            } else if *kind == Kind::Integer && column.nullable && !column.is_key {
                 // Null is not below any maximum: such a record would never be claimed.
                 faults.push(format!("column {name} may be null"));
             }
@@ -286,6 +291,10 @@ const fn text(name: &'static str, chars: u64) -> Expected {
     Expected { name, kind: Kind::Text, chars }
 }
 
+const fn integer(name: &'static str) -> Expected {
+    Expected { name, kind: Kind::Integer, chars: 0 }
+}
+
 const fn time(name: &'static str) -> Expected {
     Expected { name, kind: Kind::Time, chars: 0 }
 }
@@ -303,7 +312,7 @@ pub(crate) const OUTBOX: Shape = Shape {
         text("headers", 0),
         time("created_at"),
         time("published_at"),
-        Expected { name: "attempts", kind: Kind::Integer, chars: 0 },
+        integer("attempts"),
         text("last_error", 1_000),
         text("locked_by", 64),
         time("locked_until"),
@@ -322,6 +331,27 @@ pub(crate) const IDEMPOTENCY: Shape = Shape {
         time("expires_at"),
     ],
     loose_key: LooseKey::IsRefused,
+};
+
+/// The schema registry's table of Java's shape, its key first.
+pub(crate) const SCHEMAS: Shape = Shape {
+    what: "schema registry",
+    columns: &[
+        integer("id"),
+        text("fingerprint", 64),
+        text("format", 32),
+        text("subject", 255),
+        text("definition", 0),
+        time("registered_at"),
+    ],
+    loose_key: LooseKey::Warns,
+};
+
+/// The table that the registry's ids are counted in.
+pub(crate) const SCHEMA_SEQUENCE: Shape = Shape {
+    what: "schema sequence",
+    columns: &[integer("only_row"), integer("last_id")],
+    loose_key: LooseKey::Warns,
 };
 
 #[cfg(test)]

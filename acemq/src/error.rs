@@ -46,7 +46,7 @@ pub enum ErrorKind {
     Refused,
     /// The broker took the message and then said it could not keep it. Transient.
     Rejected,
-    /// A store (outbox, idempotency, claim check) failed. Transient.
+    /// A store (outbox, idempotency, schema registry, claim check) failed. Transient.
     Store,
     /// An answer did not come in time. Transient.
     Timeout,

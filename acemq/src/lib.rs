@@ -46,7 +46,8 @@
 //! | exactly once in effect | [`ConsumerBuilder::start_in_transaction`], and the crate `acemq-sql` |
 //! | messages that commit with a database | [`OutboxRelay`], [`OutboxRecord`], and the crate `acemq-sql` |
 //! | removing what is done with | [`Maintenance`] |
-//! | formats | [`Json`], [`Text`], [`RawBytes`], [`Encode`], [`Decode`] |
+//! | formats | [`Json`], [`Text`], [`RawBytes`], `Avro`, `Protobuf`, [`Encode`], [`Decode`] |
+//! | schemas that have numbers | [`SchemaRegistry`], and the crate `acemq-sql` |
 //! | several types on one queue | [`ByType`] |
 //! | payloads that are too large for a broker | [`ClaimCheck`], [`ClaimCheckStore`] |
 //! | tests without a server | [`testing::MemoryBroker`], `memory://NAME` |
@@ -65,10 +66,13 @@
 //!
 //! # Features
 //!
-//! `amqp` (on by default) is RabbitMQ over AMQP 0-9-1, with TLS. Without it only `memory://`
-//! connects. `encryption` has bodies that only the holders of a key can read: `Encrypted`.
-//! `object-store` keeps large payloads in S3, Azure, Google and other object storage
-//! (`ObjectClaimCheckStore`).
+//! | feature | what it adds |
+//! |---|---|
+//! | `amqp`, on by default | RabbitMQ over AMQP 0-9-1, with TLS. Without it only `memory://` connects |
+//! | `avro` | the codecs `Avro`, `AvroReader` and `AvroValues`, over apache-avro 0.22 |
+//! | `encryption` | bodies that only the holders of a key can read: `Encrypted`, `Keyring` |
+//! | `object-store` | large payloads in S3, Azure, Google and other object storage: `ObjectClaimCheckStore` |
+//! | `protobuf` | the codec `Protobuf`, for messages of prost 0.14 |
 
 #[cfg(test)]
 extern crate self as acemq;
@@ -87,6 +91,7 @@ mod maintenance;
 mod outbox;
 mod publish;
 mod retry;
+mod schema;
 #[cfg(test)]
 #[path = "../tests/support/broker.rs"]
 mod support;
@@ -102,6 +107,10 @@ pub use claim_check::ObjectClaimCheckStore;
 pub use claim_check::{
     ClaimCheck, ClaimCheckStore, FileClaimCheckStore, MemoryClaimCheckStore, SharedClaimCheckStore,
 };
+#[cfg(feature = "protobuf")]
+pub use codec::Protobuf;
+#[cfg(feature = "avro")]
+pub use codec::{Avro, AvroReader, AvroValues};
 pub use codec::{ByType, Decode, Encode, Json, RawBytes, Text};
 pub use connection::{Client, Connect, ConnectionState, StateWatch, connect, connect_lazy};
 pub use consume::{
@@ -127,6 +136,10 @@ pub use publish::{
     SendMessage,
 };
 pub use retry::RetryPolicy;
+pub use schema::{
+    MemorySchemaRegistry, RegisteredSchema, SchemaFormat, SchemaId, SchemaRegistry,
+    SharedSchemaRegistry,
+};
 pub use telemetry::describe_metrics;
 pub use topology::{Exchange, Queue, Topology};
 pub use transport::{ExchangeKind, QueueInfo};

@@ -9,11 +9,12 @@ use tracing::{Event, Metadata, Subscriber, field::Field, span};
 
 /// What one kind of database is called and how a test writes to it by hand.
 macro_rules! database {
-    ($name:ident, $outbox:ident, $idempotency:ident, text: $text:literal) => {
+    ($name:ident, $outbox:ident, $idempotency:ident, $schemas:ident, text: $text:literal) => {
         pub(crate) type Db = sqlx::$name;
         pub(crate) type Pool = sqlx::Pool<Db>;
         pub(crate) type Outbox = acemq_sql::$outbox;
         pub(crate) type Idempotency = acemq_sql::$idempotency;
+        pub(crate) type Schemas = acemq_sql::$schemas;
 
         impl Database {
             pub(crate) async fn execute(&self, sql: &str) -> u64 {
@@ -43,6 +44,13 @@ macro_rules! database {
                 let outbox = Outbox::new(self.pool.clone());
                 outbox.create_table_if_absent().await.unwrap();
                 outbox
+            }
+
+            /// A schema registry whose tables exist.
+            pub(crate) async fn schemas(&self) -> Schemas {
+                let registry = Schemas::new(self.pool.clone());
+                registry.create_table_if_absent().await.unwrap();
+                registry
             }
 
             /// An idempotency store whose table exists.

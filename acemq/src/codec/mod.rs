@@ -4,15 +4,23 @@
 //! the message says which format the bytes are in. The traits are apart so that a publisher needs
 //! no `Deserialize` and a consumer no `Serialize`.
 
+#[cfg(feature = "avro")]
+mod avro;
 mod by_type;
 mod bytes;
 mod json;
+#[cfg(feature = "protobuf")]
+mod protobuf;
 #[cfg(test)]
 mod tests;
 mod text;
 
 use std::future::Future;
 
+#[cfg(feature = "avro")]
+pub use self::avro::{Avro, AvroReader, AvroValues};
+#[cfg(feature = "protobuf")]
+pub use self::protobuf::Protobuf;
 pub use self::{by_type::ByType, bytes::RawBytes, json::Json, text::Text};
 use crate::{
     envelope::Envelope,

@@ -11,6 +11,8 @@ mod interceptors;
 mod nesting;
 mod recovering;
 mod retrying;
+#[cfg(feature = "avro")]
+mod schemas;
 mod set_aside;
 mod spy;
 mod telemetry;

@@ -1,0 +1,44 @@
+//! A schema, with what is worked out from it once.
+
+use apache_avro::Schema;
+
+use super::layout::Layout;
+use crate::error::{Error, ErrorKind, Result};
+
+#[derive(Debug)]
+pub(super) struct Definition {
+    /// As it was given, which is how it is registered.
+    pub(super) text: String,
+    pub(super) schema: Schema,
+    pub(super) layout: Layout,
+}
+
+impl Definition {
+    /// # Errors
+    /// [`ErrorKind::Config`] for text that is no Avro schema.
+    pub(super) fn parse(text: &str) -> Result<Self> {
+        let fault =
+            |fault: String| Error::new(ErrorKind::Config, format!("read an Avro schema: {fault}"));
+        let schema =
+            Schema::parse_str(text).map_err(|cause| fault(cause.to_string()).with_source(cause))?;
+        let layout = Layout::of(&schema)
+            .ok_or_else(|| fault("it names a type that it does not define".to_owned()))?;
+        Ok(Self { text: text.to_owned(), schema, layout })
+    }
+
+    /// The schema of a Rust type.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] where the type says what is no Avro schema.
+    pub(super) fn of<T: apache_avro::AvroSchema>() -> Result<Self> {
+        let text = serde_json::to_string(&T::get_schema()).map_err(|cause| {
+            Error::new(ErrorKind::Config, "write the Avro schema of a type").with_source(cause)
+        })?;
+        Self::parse(&text)
+    }
+
+    /// What people call it: the full name of its record.
+    pub(super) fn name(&self) -> &str {
+        self.layout.name(super::layout::ROOT)
+    }
+}

@@ -1,0 +1,312 @@
+//! Avro, with a schema that both sides have, or with one that a registry has.
+
+mod any_value;
+mod data;
+mod default;
+mod definition;
+mod frame;
+mod layout;
+mod reader;
+mod resolve;
+mod source;
+#[cfg(test)]
+mod tests;
+mod values;
+
+use std::{fmt, sync::Arc};
+
+use apache_avro::{AvroResult, AvroSchema, writer::datum::GenericDatumWriter};
+use bytes::Bytes;
+use serde::{Serialize, de::DeserializeOwned};
+use tokio::sync::OnceCell;
+
+use self::{definition::Definition, source::Source};
+pub use self::{reader::AvroReader, values::AvroValues};
+use super::{Decode, Encode};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    schema::{SchemaFormat, SchemaId, SchemaRegistry, SharedSchemaRegistry},
+};
+
+/// Avro, for any type of serde's that fits the schema. Cheap to clone.
+///
+/// | made with | content type | body | reads |
+/// |---|---|---|---|
+/// | [`fixed`](Self::fixed) | `avro/binary` | the data alone | that, `avro/*`, `application/avro`, `…+avro` |
+/// | [`registered`](Self::registered) | `application/vnd.acemq.avro` | a zero byte, the schema's id in four bytes (big end first), the data | that |
+///
+/// Neither reads a message without a content type.
+///
+/// A body is read with the schema that it was **written** with: the fixed one, or the one whose id
+/// it carries. With [`reader`](Self::reader) it is resolved onto another one first, by the rules of
+/// Avro's specification: by name and alias, with defaults, promotions, unions and enums' defaults.
+/// Of a record's name only the last part has to be the same. Where both sides have a logical type
+/// it has to be the same one: milliseconds are never read as microseconds. A pair that cannot be
+/// resolved is an error that names both schemas.
+///
+/// A struct has the name of its record, without the namespace, or says so with
+/// `#[serde(rename = "…")]`; for maps of whatever fields, and for JSON, there is
+/// [`values`](Self::values). A `u64` is none of Avro's numbers: a field of type `long` is an `i64`
+/// or a `u32`. Bytes are `#[serde(with = "apache_avro::serde::bytes")]`, decimals and
+/// `fixed` are bytes, dates and times are numbers, and an optional field is a union of two with
+/// `null`.
+///
+/// Nothing that a body claims is believed before it was looked at: lengths have to be there, nesting
+/// is at most 128 deep (a record in a union counts for two), and nothing may be left over.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> acemq::Result<()> {
+/// use acemq::{Avro, Decode, Encode};
+///
+/// #[derive(serde::Serialize, serde::Deserialize, Debug, PartialEq)]
+/// struct Order {
+///     id: String,
+///     cents: i64,
+/// }
+///
+/// let schema = r#"{"type": "record", "name": "Order", "namespace": "shop", "fields": [
+///     {"name": "id", "type": "string"}, {"name": "cents", "type": "long"}]}"#;
+/// let avro = Avro::fixed(schema)?;
+/// let order = Order { id: "o-1".to_owned(), cents: 4_250 };
+/// let body = avro.encode(&order).await?;
+/// assert_eq!(body, b"\x06o-1\xb4\x42"[..]);
+/// let read: Order = avro.decode(body, Some("avro/binary")).await?;
+/// assert_eq!(read, order);
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Avro {
+    definition: Arc<Definition>,
+    form: Form,
+}
+
+#[derive(Clone)]
+enum Form {
+    Fixed(Arc<Source>),
+    Registered {
+        registry: SharedSchemaRegistry,
+        /// The schema's own id, once it is registered.
+        id: Arc<OnceCell<SchemaId>>,
+        reader: AvroReader,
+    },
+}
+
+impl Avro {
+    /// A schema that both sides have, as JSON; the bodies do not say which.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for text that is no Avro schema.
+    pub fn fixed(schema: &str) -> Result<Self> {
+        Self::with_fixed(Definition::parse(schema)?)
+    }
+
+    /// [`fixed`](Self::fixed) with the schema of a type, which derives
+    /// [`AvroSchema`](apache_avro::AvroSchema): that takes the crate `apache-avro` 0.22 with its
+    /// feature `derive`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] where the type's attributes make no Avro schema.
+    ///
+    /// ```
+    /// use apache_avro::AvroSchema;
+    ///
+    /// #[derive(AvroSchema, serde::Serialize, serde::Deserialize)]
+    /// #[avro(namespace = "shop")]
+    /// struct Order {
+    ///     id: String,
+    ///     note: Option<String>,
+    /// }
+    ///
+    /// let avro = acemq::Avro::fixed_for::<Order>()?;
+    /// # drop(avro);
+    /// # acemq::Result::<()>::Ok(())
+    /// ```
+    pub fn fixed_for<T: AvroSchema>() -> Result<Self> {
+        Self::with_fixed(Definition::of::<T>()?)
+    }
+
+    /// A schema, as JSON, that goes into a registry; the bodies carry its id. It is registered when
+    /// the first message is written, under the full name of its record, character for character as
+    /// it is given here: the same text has the same id in every service and language.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for text that is no Avro schema, or one without a name.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> acemq::Result<()> {
+    /// use acemq::{Avro, Encode, MemorySchemaRegistry};
+    ///
+    /// let registry = MemorySchemaRegistry::new(); // or acemq_sql::PostgresSchemaRegistry
+    /// let schema = r#"{"type": "enum", "name": "shop.Size", "symbols": ["S", "M", "L"]}"#;
+    /// let avro = Avro::registered(schema, registry)?;
+    ///
+    /// #[derive(serde::Serialize)]
+    /// enum Size { S, M, L }
+    /// assert_eq!(avro.encode(&Size::M).await?, b"\0\0\0\0\x01\x02"[..]);
+    /// # drop((Size::S, Size::L));
+    /// # Ok(()) }
+    /// ```
+    pub fn registered(schema: &str, registry: impl SchemaRegistry) -> Result<Self> {
+        Self::with_registered(Definition::parse(schema)?, registry)
+    }
+
+    /// [`registered`](Self::registered) with the schema of a type, as
+    /// [`fixed_for`](Self::fixed_for) takes it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] where the type's attributes make no Avro schema, or one without a name.
+    pub fn registered_for<T: AvroSchema>(registry: impl SchemaRegistry) -> Result<Self> {
+        Self::with_registered(Definition::of::<T>()?, registry)
+    }
+
+    /// The schema, as JSON, that bodies are resolved onto when they are read; unless set, they are
+    /// read as they were written.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for text that is no Avro schema; [`ErrorKind::Decode`] where it cannot
+    /// be resolved with the fixed one.
+    pub fn reader(self, schema: &str) -> Result<Self> {
+        self.read_onto(Definition::parse(schema)?)
+    }
+
+    /// [`reader`](Self::reader) with the schema of a type, as [`fixed_for`](Self::fixed_for) takes
+    /// it.
+    ///
+    /// # Errors
+    /// As [`reader`](Self::reader).
+    pub fn reader_for<T: AvroSchema>(self) -> Result<Self> {
+        self.read_onto(Definition::of::<T>()?)
+    }
+
+    /// The same for values whose type is not known when the program is built.
+    #[must_use]
+    pub fn values(self) -> AvroValues<Self> {
+        AvroValues::new(self)
+    }
+
+    fn with_fixed(definition: Definition) -> Result<Self> {
+        let definition = Arc::new(definition);
+        let with = format!("with schema {}", definition.name());
+        let source = Source::new(Arc::clone(&definition), None, with)?;
+        Ok(Self { definition, form: Form::Fixed(Arc::new(source)) })
+    }
+
+    fn with_registered(definition: Definition, registry: impl SchemaRegistry) -> Result<Self> {
+        if definition.schema.name().is_none() {
+            return Err(Error::new(
+                ErrorKind::Config,
+                format!(
+                    "use a registered Avro schema: {} has no name to register it under; put it \
+                     into a record",
+                    definition.name()
+                ),
+            ));
+        }
+        let registry = SharedSchemaRegistry::new(registry);
+        let reader = AvroReader::sharing(registry.clone());
+        let form = Form::Registered { registry, id: Arc::default(), reader };
+        Ok(Self { definition: Arc::new(definition), form })
+    }
+
+    fn read_onto(self, reader: Definition) -> Result<Self> {
+        let onto = Arc::new(reader);
+        let Self { definition, form } = self;
+        let form = match form {
+            Form::Fixed(_) => {
+                let with = format!("with schema {}", definition.name());
+                let source = Source::new(Arc::clone(&definition), Some(onto), with)?;
+                Form::Fixed(Arc::new(source))
+            }
+            Form::Registered { registry, id, reader } => {
+                Form::Registered { registry, id, reader: reader.onto(onto) }
+            }
+        };
+        Ok(Self { definition, form })
+    }
+
+    fn written_type(&self) -> &'static str {
+        match &self.form {
+            Form::Fixed(_) => frame::FIXED,
+            Form::Registered { .. } => frame::REGISTERED,
+        }
+    }
+
+    fn reads(&self, content_type: Option<&str>) -> bool {
+        content_type.is_some_and(match &self.form {
+            Form::Fixed(_) => frame::is_fixed,
+            Form::Registered { .. } => frame::is_registered,
+        })
+    }
+
+    /// What goes before the data.
+    async fn frame(&self) -> Result<Vec<u8>> {
+        let Form::Registered { registry, id, .. } = &self.form else { return Ok(Vec::new()) };
+        let register = || async {
+            let Definition { text, .. } = &*self.definition;
+            registry.register(self.definition.name(), &SchemaFormat::Avro, text).await
+        };
+        let id = id.get_or_try_init(register).await?;
+        Ok(frame::of_schema(id.get()).to_vec())
+    }
+
+    /// Writes a body.
+    async fn write(
+        &self,
+        write: impl FnOnce(&GenericDatumWriter<'_>, &mut Vec<u8>) -> AvroResult<usize>,
+    ) -> Result<Bytes> {
+        let mut body = self.frame().await?;
+        // The setting of the process, which anybody may change, is not asked.
+        let writer = GenericDatumWriter::builder(&self.definition.schema).human_readable(false);
+        let written = writer.build().and_then(|writer| write(&writer, &mut body));
+        written.map_err(|cause| {
+            let doing = format!("write the payload with schema {}", self.definition.name());
+            Error::new(ErrorKind::Encode, format!("{doing}: {cause}")).with_source(cause)
+        })?;
+        Ok(body.into())
+    }
+
+    /// How a body is read, and its data.
+    async fn source(
+        &self,
+        body: Bytes,
+        content_type: Option<&str>,
+    ) -> Result<(Arc<Source>, Bytes)> {
+        match &self.form {
+            Form::Fixed(source) => {
+                frame::check_fixed(&body, content_type)?;
+                Ok((Arc::clone(source), body))
+            }
+            Form::Registered { reader, .. } => reader.source(&body).await,
+        }
+    }
+}
+
+impl<T: Serialize + Sync + ?Sized> Encode<T> for Avro {
+    fn content_type(&self) -> &str {
+        self.written_type()
+    }
+
+    async fn encode(&self, payload: &T) -> Result<Bytes> {
+        self.write(|writer, body| writer.write_ser(body, &payload)).await
+    }
+}
+
+impl<T: DeserializeOwned + Send> Decode<T> for Avro {
+    fn accepts(&self, content_type: Option<&str>) -> bool {
+        self.reads(content_type)
+    }
+
+    async fn decode(&self, body: Bytes, content_type: Option<&str>) -> Result<T> {
+        let (source, data) = self.source(body, content_type).await?;
+        source.read(&data)
+    }
+}
+
+impl fmt::Debug for Avro {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Avro")
+            .field("schema", &self.definition.name())
+            .field("content_type", &self.written_type())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,85 @@
+//! How the bodies of one writer are read.
+
+use std::{borrow::Cow, sync::Arc};
+
+use apache_avro::{reader::datum::GenericDatumReader, types::Value};
+use serde::de::DeserializeOwned;
+
+use super::{
+    any_value,
+    data::{Data, Fault},
+    definition::Definition,
+    layout::ROOT,
+    resolve::Resolution,
+};
+use crate::error::{Error, ErrorKind, Result};
+
+#[derive(Debug)]
+pub(super) struct Source {
+    writer: Arc<Definition>,
+    /// Onto which schema they are read, where that is not the writer's.
+    reader: Option<(Arc<Definition>, Resolution)>,
+    /// `with schema a.B`, for people.
+    with: String,
+}
+
+impl Source {
+    /// # Errors
+    /// [`ErrorKind::Decode`] where no body of the writer's could be read with the reader's schema.
+    pub(super) fn new(
+        writer: Arc<Definition>,
+        reader: Option<Arc<Definition>>,
+        with: String,
+    ) -> Result<Self> {
+        let reader = reader.filter(|reader| reader.text != writer.text);
+        let mut source = Self { writer, reader: None, with };
+        if let Some(reader) = reader {
+            let resolution = Resolution::new(&source.writer.layout, &reader.layout);
+            let resolution = resolution.map_err(|fault| source.unresolved(&reader, &fault))?;
+            source.reader = Some((reader, resolution));
+        }
+        Ok(source)
+    }
+
+    pub(super) fn read<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T> {
+        let (definition, body) = self.resolved(body)?;
+        // What follows believes every length that it reads.
+        let mut data = Data::new(&body);
+        let walked = data.skip(&definition.layout, ROOT).and_then(|()| data.end());
+        walked.map_err(|fault| self.broken(fault))?;
+        // The setting of the process, which anybody may change, is not asked.
+        let reader = GenericDatumReader::builder(&definition.schema).human_readable(false).build();
+        reader
+            .and_then(|reader| reader.read_deser(&mut &*body))
+            .map_err(|cause| self.broken(cause.to_string()).with_source(cause))
+    }
+
+    pub(super) fn read_value(&self, body: &[u8]) -> Result<Value> {
+        let (definition, body) = self.resolved(body)?;
+        let mut data = Data::new(&body);
+        let value = any_value::read(&mut data, &definition.layout, ROOT);
+        value.and_then(|value| data.end().map(|()| value)).map_err(|fault| self.broken(fault))
+    }
+
+    /// A body, and the schema that it is of: the reader's, where there is one.
+    fn resolved<'a>(&'a self, body: &'a [u8]) -> Result<(&'a Definition, Cow<'a, [u8]>)> {
+        let Some((reader, resolution)) = &self.reader else {
+            return Ok((&self.writer, Cow::Borrowed(body)));
+        };
+        let mut data = Data::new(body);
+        let resolved = resolution.run(&self.writer.layout, &mut data);
+        let resolved = resolved.map_err(|fault| self.unresolved(reader, &fault))?;
+        data.end().map_err(|fault| self.broken(fault))?;
+        Ok((reader, Cow::Owned(resolved)))
+    }
+
+    fn broken(&self, fault: Fault) -> Error {
+        Error::new(ErrorKind::Decode, format!("read the body {}: {fault}", self.with))
+    }
+
+    fn unresolved(&self, reader: &Definition, fault: &str) -> Error {
+        let onto = reader.name();
+        let doing = format!("read the body {} onto schema {onto}", self.with);
+        Error::new(ErrorKind::Decode, format!("{doing}: {fault}"))
+    }
+}
