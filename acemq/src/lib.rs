@@ -46,7 +46,7 @@
 //! | exactly once in effect | [`ConsumerBuilder::start_in_transaction`], and the crate `acemq-sql` |
 //! | messages that commit with a database | [`OutboxRelay`], [`OutboxRecord`], and the crate `acemq-sql` |
 //! | removing what is done with | [`Maintenance`] |
-//! | formats | [`Json`], [`Text`], [`RawBytes`], [`Encode`], [`Decode`] |
+//! | formats | [`Json`], [`Text`], [`RawBytes`], [`AnyFormat`], [`Format`], [`Encode`], [`Decode`] |
 //! | tests without a server | [`testing::MemoryBroker`], `memory://NAME` |
 //! | what went wrong | [`Error`], [`ErrorKind`] |
 //!
@@ -65,6 +65,9 @@
 //!
 //! `amqp` (on by default) is RabbitMQ over AMQP 0-9-1, with TLS. Without it only `memory://`
 //! connects.
+//!
+//! `toml`, `xml` and `yaml` are codecs of these names, `Toml`, `Xml` and `Yaml`. What is enabled is also
+//! what [`AnyFormat`], and so every consumer without a codec of its own, reads beside JSON, text and bytes.
 
 #[cfg(test)]
 extern crate self as acemq;
@@ -87,7 +90,13 @@ mod telemetry;
 mod topology;
 mod transport;
 
-pub use codec::{Decode, Encode, Json, RawBytes, Text};
+#[cfg(feature = "toml")]
+pub use codec::Toml;
+#[cfg(feature = "xml")]
+pub use codec::Xml;
+#[cfg(feature = "yaml")]
+pub use codec::Yaml;
+pub use codec::{AnyFormat, Decode, Encode, Format, Json, RawBytes, Text};
 pub use connection::{Client, Connect, ConnectionState, StateWatch, connect, connect_lazy};
 pub use consume::{
     Ack, CommitError, ConsumeContext, ConsumeInterceptor, Consumer, ConsumerBuilder,

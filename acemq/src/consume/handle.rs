@@ -14,8 +14,8 @@ use super::{
     runtime::Core,
 };
 use crate::{
-    codec::Decode,
-    error::{Error, ErrorKind},
+    codec::{Decode, unknown},
+    error::Error,
     idempotency::{Claim, Lease},
     transport::{BoxFuture, Settler},
 };
@@ -183,11 +183,7 @@ pub(super) async fn decode<T, C: Decode<T>>(codec: &C, received: &Received) -> R
     let decoded = if codec.accepts(content_type) {
         codec.decode(received.body.clone(), content_type).await
     } else {
-        let text = match content_type {
-            Some(content_type) => format!("no codec here reads '{content_type}'"),
-            None => "no codec here reads a message without a content type".to_owned(),
-        };
-        Err(Error::new(ErrorKind::Decode, text))
+        Err(unknown(content_type))
     };
     decoded.map_err(|error| {
         if error.is_transient() {

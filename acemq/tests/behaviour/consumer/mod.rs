@@ -4,6 +4,8 @@ mod bench;
 mod closing;
 mod consuming;
 mod faults;
+#[cfg(all(feature = "toml", feature = "xml", feature = "yaml"))]
+mod formats;
 mod idempotency;
 mod interceptors;
 mod nesting;
