@@ -46,7 +46,7 @@
 //! | exactly once in effect | [`ConsumerBuilder::start_in_transaction`], and the crate `acemq-sql` |
 //! | messages that commit with a database | [`OutboxRelay`], [`OutboxRecord`], and the crate `acemq-sql` |
 //! | removing what is done with | [`Maintenance`] |
-//! | formats | [`Json`], [`Text`], [`RawBytes`], `Avro`, `Protobuf`, [`Encode`], [`Decode`] |
+//! | formats | [`Json`], [`Text`], [`RawBytes`], [`AnyFormat`], [`Format`], `Xml`, `Yaml`, `Toml`, `Avro`, `Protobuf`, [`Encode`], [`Decode`] |
 //! | schemas that have numbers | [`SchemaRegistry`], and the crate `acemq-sql` |
 //! | several types on one queue | [`ByType`] |
 //! | payloads that are too large for a broker | [`ClaimCheck`], [`ClaimCheckStore`] |
@@ -73,6 +73,7 @@
 //! | `encryption` | bodies that only the holders of a key can read: `Encrypted`, `Keyring` |
 //! | `object-store` | large payloads in S3, Azure, Google and other object storage: `ObjectClaimCheckStore` |
 //! | `protobuf` | the codec `Protobuf`, for messages of prost 0.14 |
+//! | `toml`, `xml`, `yaml` | the codecs `Toml`, `Xml` and `Yaml`; what is enabled is also what [`AnyFormat`], and so every consumer without a codec of its own, reads |
 
 #[cfg(test)]
 extern crate self as acemq;
@@ -109,9 +110,15 @@ pub use claim_check::{
 };
 #[cfg(feature = "protobuf")]
 pub use codec::Protobuf;
+#[cfg(feature = "toml")]
+pub use codec::Toml;
+#[cfg(feature = "xml")]
+pub use codec::Xml;
+#[cfg(feature = "yaml")]
+pub use codec::Yaml;
+pub use codec::{AnyFormat, ByType, Decode, Encode, Format, Json, RawBytes, Text};
 #[cfg(feature = "avro")]
 pub use codec::{Avro, AvroReader, AvroValues};
-pub use codec::{ByType, Decode, Encode, Json, RawBytes, Text};
 pub use connection::{Client, Connect, ConnectionState, StateWatch, connect, connect_lazy};
 pub use consume::{
     Ack, CommitError, ConsumeContext, ConsumeInterceptor, Consumer, ConsumerBuilder,

@@ -3,11 +3,29 @@
 use bytes::Bytes;
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{Decode, Encode, has_suffix, is_type};
-use crate::error::{Error, ErrorKind, Result};
+use super::{
+    Decode, Encode,
+    guard::{Guarded, Limits},
+    has_suffix, is_type, unreadable, unwritable,
+};
+use crate::error::Result;
+
+/// serde_json reads 127 levels; it writes NaN as `null`.
+#[derive(Clone, Copy)]
+struct Form;
+
+impl Limits for Form {
+    const DEPTH: u8 = 127;
+    const NON_FINITE: bool = false;
+    const WIDE_INTEGERS: bool = true;
+    const NONE: bool = true;
+}
 
 /// JSON through serde: writes `application/json`; reads that, `text/json`, every `…+json`, and a
 /// message without a content type.
+///
+/// NaN and the infinities, for which JSON has no form, are an error and not `null`, and so is what
+/// is nested more than 127 levels deep. Integers of any width are written as they are.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Json;
 
@@ -17,9 +35,9 @@ impl<T: Serialize + Sync + ?Sized> Encode<T> for Json {
     }
 
     async fn encode(&self, payload: &T) -> Result<Bytes> {
-        serde_json::to_vec(payload).map(Bytes::from).map_err(|cause| {
-            Error::new(ErrorKind::Encode, "write the payload as JSON").with_source(cause)
-        })
+        serde_json::to_vec(&Guarded::<_, Form>::new(payload))
+            .map(Bytes::from)
+            .map_err(|cause| unwritable("JSON", cause))
     }
 }
 
@@ -32,9 +50,10 @@ impl<T: DeserializeOwned + Send> Decode<T> for Json {
     }
 
     async fn decode(&self, body: Bytes, _content_type: Option<&str>) -> Result<T> {
-        serde_json::from_slice(&body).map_err(|cause| {
-            Error::new(ErrorKind::Decode, format!("read the body as JSON: {cause}"))
-                .with_source(cause)
-        })
+        from_slice(&body)
     }
+}
+
+pub(super) fn from_slice<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
+    serde_json::from_slice(body).map_err(|cause| unreadable("JSON", cause))
 }

@@ -4,16 +4,28 @@
 //! the message says which format the bytes are in. The traits are apart so that a publisher needs
 //! no `Deserialize` and a consumer no `Serialize`.
 
+mod any;
 #[cfg(feature = "avro")]
 mod avro;
 mod by_type;
 mod bytes;
+mod format;
+mod guard;
 mod json;
+mod leaf;
 #[cfg(feature = "protobuf")]
 mod protobuf;
+mod raw;
 #[cfg(test)]
 mod tests;
 mod text;
+#[cfg(feature = "toml")]
+mod toml;
+mod tuple;
+#[cfg(feature = "xml")]
+mod xml;
+#[cfg(feature = "yaml")]
+mod yaml;
 
 use std::future::Future;
 
@@ -21,15 +33,24 @@ use std::future::Future;
 pub use self::avro::{Avro, AvroReader, AvroValues};
 #[cfg(feature = "protobuf")]
 pub use self::protobuf::Protobuf;
-pub use self::{by_type::ByType, bytes::RawBytes, json::Json, text::Text};
+#[cfg(feature = "toml")]
+pub use self::toml::Toml;
+#[cfg(feature = "xml")]
+pub use self::xml::Xml;
+#[cfg(feature = "yaml")]
+pub use self::yaml::Yaml;
+pub use self::{
+    any::AnyFormat, by_type::ByType, bytes::RawBytes, format::Format, json::Json, text::Text,
+};
 use crate::{
     envelope::Envelope,
-    error::{Error, ErrorKind, Result},
+    error::{BoxError, Error, ErrorKind, Result},
 };
 
 /// Writes payloads of type `T`.
 ///
-/// Encoding is async so that a codec may wait for something, such as an object store.
+/// Encoding is async so that a codec may wait for something, such as an object store. A tuple of
+/// codecs writes with its first.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot write `{T}`",
     label = "this publisher's codec cannot write `{T}`",
@@ -47,10 +68,27 @@ pub trait Encode<T: ?Sized>: Send + Sync + 'static {
 }
 
 /// Reads payloads of type `T`.
+///
+/// A tuple of two to eight codecs reads whatever one of them accepts. They are asked in their order,
+/// and the first that can read the body has it; if none can, the error is that of the first. An error
+/// that is transient is the answer at once, since the next codec might make something else of a
+/// body that is not its own.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> acemq::Result<()> {
+/// use acemq::{AnyFormat, Text};
+///
+/// let mq = acemq::connect("memory://tuple-example").await?;
+/// let notes = mq.consumer::<String>("notes").codec((Text, AnyFormat)); // or a codec of your own
+/// # drop(notes);
+/// # mq.close().await
+/// # }
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot read `{T}`",
     label = "this consumer's codec cannot read `{T}`",
-    note = "for JSON derive `serde::Deserialize` for `{T}`, or choose another codec with `.codec(…)`"
+    note = "for JSON and other formats derive `serde::Deserialize` for `{T}`, or choose another codec with `.codec(…)`"
 )]
 pub trait Decode<T>: Send + Sync + 'static {
     /// Whether this codec reads bodies of that content type; `None` is a message without one.
@@ -109,4 +147,17 @@ pub(crate) fn has_suffix(content_type: &str, suffix: &str) -> bool {
 /// The content type without its parameters.
 fn essence(content_type: &str) -> &str {
     content_type.split(';').next().unwrap_or_default().trim()
+}
+
+/// The error of a payload for which a format has no form.
+fn unwritable(format: &str, cause: impl Into<BoxError>) -> Error {
+    let cause = cause.into();
+    Error::new(ErrorKind::Encode, format!("write the payload as {format}: {cause}"))
+        .with_source(cause)
+}
+
+/// The error of a body that is not what its content type says, or not what its reader wants.
+fn unreadable(format: &str, cause: impl Into<BoxError>) -> Error {
+    let cause = cause.into();
+    Error::new(ErrorKind::Decode, format!("read the body as {format}: {cause}")).with_source(cause)
 }

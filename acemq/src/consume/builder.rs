@@ -13,7 +13,7 @@ use super::{
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::{
-    codec::{Decode, Json},
+    codec::{AnyFormat, Decode},
     connection::Client,
     idempotency::{IdempotencyStore, SharedIdempotencyStore},
     retry::RetryPolicy,
@@ -56,15 +56,16 @@ const DEFAULT_IN_PROGRESS_WAIT: Duration = Duration::from_secs(1);
 /// # }
 /// ```
 #[must_use = "a consumer does nothing until it is started"]
-pub struct ConsumerBuilder<T, C = Json> {
+pub struct ConsumerBuilder<T, C = AnyFormat> {
     settings: Settings,
     key: MessageKey<T>,
     codec: C,
 }
 
 impl Client {
-    /// Sets up a consumer of a queue whose messages carry a `T`, in JSON unless another
-    /// [`codec`](ConsumerBuilder::codec) is named. The queue has to exist.
+    /// Sets up a consumer of a queue whose messages carry a `T`, in the format that each names, see
+    /// [`AnyFormat`], unless another [`codec`](ConsumerBuilder::codec) is chosen. The queue has to
+    /// exist.
     pub fn consumer<T>(&self, queue: impl Into<String>) -> ConsumerBuilder<T> {
         ConsumerBuilder {
             settings: Settings {
@@ -80,7 +81,7 @@ impl Client {
                 handler_timeout: None,
             },
             key: MessageKey { scope: KeyScope::Queue, make: None },
-            codec: Json,
+            codec: AnyFormat,
         }
     }
 }
@@ -180,7 +181,8 @@ impl<T, C> ConsumerBuilder<T, C> {
         self
     }
 
-    /// The same consumer with another codec.
+    /// The same consumer with another codec, which then reads just what it accepts. Default
+    /// [`AnyFormat`].
     pub fn codec<D>(self, codec: D) -> ConsumerBuilder<T, D> {
         ConsumerBuilder { settings: self.settings, key: self.key, codec }
     }

@@ -6,6 +6,8 @@ mod consuming;
 #[cfg(feature = "encryption")]
 mod encrypted;
 mod faults;
+#[cfg(all(feature = "toml", feature = "xml", feature = "yaml"))]
+mod formats;
 mod idempotency;
 mod interceptors;
 mod nesting;

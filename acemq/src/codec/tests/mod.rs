@@ -1,6 +1,22 @@
+//! What the codecs share.
+
+#![expect(
+    clippy::panic_in_result_fn,
+    clippy::unwrap_in_result,
+    reason = "a failure of a helper is one of its test"
+)]
+
+mod choosing;
+mod family;
+mod hostile;
+mod shapes;
+mod values;
+#[cfg(feature = "xml")]
+mod xml;
+
 use ::bytes::Bytes;
 
-use super::{Decode, Encode, Json, RawBytes, Text};
+use super::{AnyFormat, Decode, Encode, Format, Json, RawBytes, Text};
 use crate::error::ErrorKind;
 
 #[test]
