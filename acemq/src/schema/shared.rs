@@ -110,3 +110,69 @@ impl SchemaRegistry for SharedSchemaRegistry {
         self.0.registry.latest(subject).await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    // Without the object-safe twin, whose methods have the same names.
+    use super::{
+        Arc, RegisteredSchema, SchemaFormat, SchemaId, SchemaRegistry, SharedSchemaRegistry,
+    };
+    use crate::{error::Result, schema::MemorySchemaRegistry};
+
+    /// Counts what it is asked.
+    struct Counting(MemorySchemaRegistry, Arc<AtomicU32>);
+
+    impl Counting {
+        fn asked(&self) -> &MemorySchemaRegistry {
+            self.1.fetch_add(1, Ordering::Relaxed);
+            &self.0
+        }
+    }
+
+    impl SchemaRegistry for Counting {
+        async fn register(
+            &self,
+            subject: &str,
+            format: &SchemaFormat,
+            definition: &str,
+        ) -> Result<SchemaId> {
+            self.asked().register(subject, format, definition).await
+        }
+
+        async fn by_id(&self, id: SchemaId) -> Result<Option<RegisteredSchema>> {
+            self.asked().by_id(id).await
+        }
+
+        async fn versions(&self, subject: &str) -> Result<Vec<RegisteredSchema>> {
+            self.asked().versions(subject).await
+        }
+    }
+
+    #[tokio::test]
+    async fn what_never_changes_is_asked_once_and_anything_else_each_time() {
+        let count = Arc::new(AtomicU32::new(0));
+        let registry = Counting(MemorySchemaRegistry::new(), Arc::clone(&count));
+        let shared = SharedSchemaRegistry::new(registry);
+        let asked = || count.swap(0, Ordering::Relaxed);
+        let register = async |definition: &str| {
+            shared.clone().register("s", &SchemaFormat::Avro, definition).await.unwrap()
+        };
+        let unknown = SchemaId::new(2).unwrap();
+        for _ in 0..3 {
+            assert_eq!(shared.by_id(unknown).await.unwrap(), None);
+        }
+        assert_eq!(asked(), 3);
+        for _ in 0..3 {
+            assert_eq!((register("1").await.get(), register("2").await), (1, unknown));
+            assert_eq!(shared.by_id(unknown).await.unwrap().unwrap().definition, "2");
+        }
+        assert_eq!(asked(), 3);
+        for _ in 0..3 {
+            assert_eq!(shared.latest("s").await.unwrap().unwrap().version, 2);
+            assert_eq!(shared.versions("s").await.unwrap().len(), 2);
+        }
+        assert_eq!(asked(), 6);
+    }
+}

@@ -48,18 +48,18 @@ impl<'a> Data<'a> {
 
     pub(super) fn long(&mut self) -> Result<i64, Fault> {
         let mut bits = 0;
-        for place in 0..10 {
-            let byte = self.take(1)?[0];
+        for (place, byte) in self.rest.iter().enumerate() {
             // The tenth byte has room for the last bit alone.
-            if place == 9 && byte > 1 {
-                break;
+            if place == 9 && *byte > 1 {
+                return Err("a number has more than 64 bits".to_owned());
             }
             bits |= u64::from(byte & 0x7f) << (7 * place);
             if byte & 0x80 == 0 {
+                self.rest = &self.rest[place + 1..];
                 return Ok((bits >> 1).cast_signed() ^ -(bits & 1).cast_signed());
             }
         }
-        Err("a number has more than 64 bits".to_owned())
+        Err("it ends within a number".to_owned())
     }
 
     pub(super) fn int(&mut self) -> Result<i32, Fault> {
