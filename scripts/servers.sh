@@ -107,6 +107,9 @@ start_servers() {
     : "${ACEMQ_TEST_POSTGRES_URL:=$(postgres_url)}"
     : "${ACEMQ_TEST_MARIADB_URL:=$(mariadb_url)}"
     export ACEMQ_TEST_AMQP_URL ACEMQ_TEST_AMQP4_URL ACEMQ_TEST_POSTGRES_URL ACEMQ_TEST_MARIADB_URL
+    # shellcheck source=scripts/python.sh
+    source scripts/python.sh
+    prepare_python
     require_servers
 }
 
@@ -145,6 +148,7 @@ require_servers() {
     if compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null; then
         require+=,own-postgres
     fi
+    [ -z "$ACEMQ_TEST_PYTHON" ] || require+=,python
     if [ -e "$rabbitmq4_tree/usr/lib/rabbitmq" ]; then
         export ACEMQ_TEST_RABBITMQ4_ROOT=$rabbitmq4_tree
         # Tests run it by chroot.

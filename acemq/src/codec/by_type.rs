@@ -60,8 +60,7 @@ use crate::{
 ///
 /// Type and version are the publisher's [`message_type`](crate::Publisher::message_type) and
 /// [`version`](crate::Publisher::version). A message of a type that is not named here is parked,
-/// unless [`otherwise`](Self::otherwise) says what it is. It goes around any other codec, and not
-/// inside one.
+/// unless [`otherwise`](Self::otherwise) says what it is.
 pub struct ByType<T, C> {
     codec: C,
     types: HashMap<String, Readers<T, C>>,
@@ -177,8 +176,8 @@ impl<T: Send + 'static, C: Send + Sync + 'static> Decode<T> for ByType<T, C> {
     }
 
     async fn decode(&self, _body: Bytes, _content_type: Option<&str>) -> Result<T> {
-        let text = "read the body by its message's type: the type is not known here; the codec \
-                    `ByType` goes around others and not inside of one";
+        let text = "read the body by its message's type: it is not known here; the codec around \
+                    `ByType` has to hand on `decode_message`";
         Err(Error::new(ErrorKind::Decode, text))
     }
 

@@ -106,7 +106,7 @@ pub trait Decode<T>: Send + Sync + 'static {
     ) -> impl Future<Output = Result<T>> + Send;
 
     /// Reads the body of a message whose envelope is known. A consumer calls this; a codec for
-    /// which only the body matters leaves it as it is.
+    /// which only the body matters leaves it as it is, and one that is around another hands it on.
     ///
     /// # Errors
     /// As [`decode`](Self::decode).

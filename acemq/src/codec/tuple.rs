@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::{Decode, Encode, no_codec_reads};
-use crate::error::Result;
+use crate::{envelope::Envelope, error::Result};
 
 // What these do is said at the traits.
 macro_rules! tuple {
@@ -35,14 +35,38 @@ macro_rules! tuple {
             async fn decode(&self, body: Bytes, content_type: Option<&str>) -> Result<T> {
                 let ($first, $($other),+) = self;
                 let mut failed = None;
-                tuple!(@ask body content_type failed: $first $($other)+);
+                tuple!(@ask decode(body, content_type) failed: $first $($other)+);
+                Err(failed.unwrap_or_else(|| no_codec_reads(content_type)))
+            }
+
+            #[expect(non_snake_case, reason = "named after their types")]
+            async fn decode_message(
+                &self,
+                body: Bytes,
+                content_type: Option<&str>,
+                envelope: &Envelope,
+            ) -> Result<T> {
+                let ($first, $($other),+) = self;
+                let mut failed = None;
+                tuple!(
+                    @ask decode_message(body, content_type, envelope) failed: $first $($other)+
+                );
                 Err(failed.unwrap_or_else(|| no_codec_reads(content_type)))
             }
         }
     };
-    (@ask $body:ident $content_type:ident $failed:ident: $($codec:ident)+) => {$(
+    (
+        @ask $decode:ident($body:ident, $content_type:ident $(, $envelope:ident)?)
+        $failed:ident: $($codec:ident)+
+    ) => {
+        tuple!(@each [$decode $body $content_type [$(, $envelope)?]] $failed: $($codec)+)
+    };
+    (@each $call:tt $failed:ident: $($codec:ident)+) => {
+        $(tuple!(@one $call $failed: $codec);)+
+    };
+    (@one [$decode:ident $body:ident $content_type:ident [$($envelope:tt)*]] $failed:ident: $codec:ident) => {
         if $codec.accepts($content_type) {
-            match $codec.decode($body.clone(), $content_type).await {
+            match $codec.$decode($body.clone(), $content_type $($envelope)*).await {
                 Ok(payload) => return Ok(payload),
                 // Once its store is back, say, this codec reads it: the next one would misread it.
                 Err(error) if error.is_transient() => return Err(error),
@@ -51,7 +75,7 @@ macro_rules! tuple {
                 }
             }
         }
-    )+};
+    };
 }
 
 tuple! { A B }

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use super::{frame, keyring::Keyring};
 use crate::{
     codec::{Decode, Encode, is_type},
+    envelope::Envelope,
     error::Result,
 };
 
@@ -89,5 +90,15 @@ impl<T, C: Decode<T>> Decode<T> for Encrypted<C> {
     async fn decode(&self, body: Bytes, _content_type: Option<&str>) -> Result<T> {
         let plain = self.open(&body)?;
         self.inner.decode(plain, self.inner_type.as_deref()).await
+    }
+
+    async fn decode_message(
+        &self,
+        body: Bytes,
+        _content_type: Option<&str>,
+        envelope: &Envelope,
+    ) -> Result<T> {
+        let plain = self.open(&body)?;
+        self.inner.decode_message(plain, self.inner_type.as_deref(), envelope).await
     }
 }

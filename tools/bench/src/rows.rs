@@ -2,6 +2,7 @@
 
 mod add;
 mod claim;
+mod codec;
 mod consume;
 mod idempotency;
 mod memory;
@@ -39,9 +40,11 @@ pub(crate) enum Measure {
 
 use Measure::{Throughput, Time};
 use QueueKind::{Classic, Quorum};
+use codec::Way::{Decode, Encode};
 
 const SERIAL: Measure = Time { at_most: Some(1.05) };
 const MANY: Measure = Throughput { at_least: Some(0.90) };
+const CODEC: Measure = Time { at_most: Some(1.05) };
 const FOR_INFORMATION: Measure = Throughput { at_least: None };
 
 pub(crate) const ROWS: &[Row] = &[
@@ -226,6 +229,104 @@ pub(crate) const ROWS: &[Row] = &[
         messages: 1_000,
         measure: Throughput { at_least: Some(0.90) },
         run: |bench| Box::pin(idempotency::run(bench, idempotency::ONE_TASK)),
+    },
+    Row {
+        name: "codec/json/encode",
+        about: codec::ENCODE,
+        messages: 100_000,
+        measure: CODEC,
+        run: |bench| Box::pin(codec::json(bench, Encode)),
+    },
+    Row {
+        name: "codec/json/decode",
+        about: codec::DECODE,
+        messages: 100_000,
+        measure: CODEC,
+        run: |bench| Box::pin(codec::json(bench, Decode)),
+    },
+    Row {
+        name: "codec/xml/encode",
+        about: codec::ENCODE,
+        messages: 20_000,
+        measure: CODEC,
+        run: |bench| Box::pin(codec::xml(bench, Encode)),
+    },
+    Row {
+        name: "codec/xml/decode",
+        about: codec::DECODE,
+        messages: 20_000,
+        measure: CODEC,
+        run: |bench| Box::pin(codec::xml(bench, Decode)),
+    },
+    Row {
+        name: "codec/yaml/encode",
+        about: codec::ENCODE,
+        messages: 5_000,
+        measure: CODEC,
+        run: |bench| Box::pin(codec::yaml(bench, Encode)),
+    },
+    Row {
+        name: "codec/yaml/decode",
+        about: codec::DECODE,
+        messages: 5_000,
+        measure: CODEC,
+        run: |bench| Box::pin(codec::yaml(bench, Decode)),
+    },
+    Row {
+        name: "codec/toml/encode",
+        about: codec::ENCODE,
+        messages: 10_000,
+        measure: CODEC,
+        run: |bench| Box::pin(codec::toml(bench, Encode)),
+    },
+    Row {
+        name: "codec/toml/decode",
+        about: codec::DECODE,
+        messages: 10_000,
+        measure: CODEC,
+        run: |bench| Box::pin(codec::toml(bench, Decode)),
+    },
+    Row {
+        name: "codec/avro/encode",
+        about: codec::ENCODE,
+        messages: 20_000,
+        measure: CODEC,
+        run: |bench| Box::pin(codec::avro(bench, Encode)),
+    },
+    Row {
+        name: "codec/avro/decode",
+        about: codec::DECODE,
+        messages: 20_000,
+        measure: CODEC,
+        run: |bench| Box::pin(codec::avro(bench, Decode)),
+    },
+    Row {
+        name: "codec/protobuf/encode",
+        about: codec::ENCODE,
+        messages: 200_000,
+        measure: CODEC,
+        run: |bench| Box::pin(codec::protobuf(bench, Encode)),
+    },
+    Row {
+        name: "codec/protobuf/decode",
+        about: codec::DECODE,
+        messages: 200_000,
+        measure: CODEC,
+        run: |bench| Box::pin(codec::protobuf(bench, Decode)),
+    },
+    Row {
+        name: "codec/encrypted/encode",
+        about: codec::ENCODE,
+        messages: 50_000,
+        measure: CODEC,
+        run: |bench| Box::pin(codec::encrypted(bench, Encode)),
+    },
+    Row {
+        name: "codec/encrypted/decode",
+        about: codec::DECODE,
+        messages: 50_000,
+        measure: CODEC,
+        run: |bench| Box::pin(codec::encrypted(bench, Decode)),
     },
     Row {
         name: "memory/publish",

@@ -32,7 +32,7 @@ pub use postgres::OwnPostgres;
 pub use proxy::Proxy;
 #[cfg(feature = "s3")]
 pub use s3::S3Server;
-pub use shared::{amqp_url, amqp4_url, brokers, mariadb_url, postgres_url};
+pub use shared::{amqp_url, amqp4_url, brokers, mariadb_url, postgres_url, python};
 
 /// Makes a name that no other call makes, for a queue, a schema or a database.
 ///

@@ -26,6 +26,9 @@ const POSTGRES: Server =
 const MARIADB: Server =
     Server { name: "mariadb", title: "MariaDB", remedy: "set ACEMQ_TEST_MARIADB_URL" };
 
+const PYTHON: Server =
+    Server { name: "python", title: "Python with its libraries", remedy: "set ACEMQ_TEST_PYTHON" };
+
 /// The shared RabbitMQ 3.x, or `None` after saying that the test is left out.
 ///
 /// # Panics
@@ -74,6 +77,16 @@ pub fn postgres_url() -> Option<String> {
 /// When `ACEMQ_TEST_MARIADB_URL` is not set and `ACEMQ_TEST_REQUIRE` lists `mariadb`.
 pub fn mariadb_url() -> Option<String> {
     variable("ACEMQ_TEST_MARIADB_URL").or_else(|| missing(&MARIADB))
+}
+
+/// Python with the libraries of `scripts/python.txt`, or `None` after saying that the test is
+/// left out.
+///
+/// # Panics
+///
+/// When `ACEMQ_TEST_PYTHON` is not set and `ACEMQ_TEST_REQUIRE` lists `python`.
+pub fn python() -> Option<String> {
+    variable("ACEMQ_TEST_PYTHON").or_else(|| missing(&PYTHON))
 }
 
 /// An environment variable, where an empty one counts as not set.

@@ -65,6 +65,23 @@ on_every_broker! {
         bench.mq.close().await.unwrap();
     }
 
+    #[cfg(feature = "encryption")]
+    async fn types_are_told_apart_inside_of_other_codecs(broker: Broker) {
+        let bench = Bench::new(&broker).await;
+        let keys = acemq::Keyring::new("k", [7; 32]).unwrap();
+        let (record, mut seen) = recorder();
+        let builder = bench.mq.consumer::<Event>(&*bench.queue).codec((
+            ByType::new(Text),
+            acemq::Encrypted::new(events(), keys.clone()),
+        ));
+        let _consumer = builder.start(record).await.unwrap();
+        let cancelled = bench.mq.publisher::<String>("", &*bench.queue);
+        let cancelled = cancelled.codec(acemq::Encrypted::new(Json, keys));
+        cancelled.message_type("order.cancelled").send(&"o-1".to_owned()).await.unwrap();
+        assert_eq!(*next(&mut seen).await.payload(), Event::Cancelled("o-1".into()));
+        bench.mq.close().await.unwrap();
+    }
+
     // promise: TY-1
     async fn a_type_that_is_not_known_is_parked_and_the_reason_names_those_that_are(broker: Broker) {
         let bench = Bench::new(&broker).await;
