@@ -90,6 +90,7 @@ mod error;
 mod idempotency;
 mod maintenance;
 mod outbox;
+mod patience;
 mod publish;
 mod retry;
 mod schema;

@@ -8,12 +8,12 @@ use super::{
     ClaimCheckStore,
     frame::{self, Frame, PREFIX},
     key,
-    patience::patiently,
 };
 use crate::{
     codec::{Decode, Encode},
     envelope::Envelope,
     error::{Error, ErrorKind, Result},
+    patience::patiently,
 };
 
 /// Bodies of that many bytes and more go to the store, unless set otherwise.
@@ -215,6 +215,10 @@ impl<T: ?Sized, C: Encode<T>, S: ClaimCheckStore> Encode<T> for ClaimCheck<C, S>
 impl<T, C: Decode<T>, S: ClaimCheckStore> Decode<T> for ClaimCheck<C, S> {
     fn accepts(&self, content_type: Option<&str>) -> bool {
         self.codec.accepts(content_type)
+    }
+
+    fn native_type(&self) -> Option<&str> {
+        self.codec.native_type()
     }
 
     async fn decode(&self, body: Bytes, content_type: Option<&str>) -> Result<T> {

@@ -17,7 +17,6 @@ mod key;
 mod memory;
 #[cfg(feature = "object-store")]
 mod object;
-mod patience;
 #[cfg(test)]
 mod tests;
 

@@ -106,6 +106,21 @@ impl ObjectClaimCheckStore {
         complete
     }
 
+    /// A bucket that is not there, or a proxy before it, says the same of each object as one that
+    /// has lost it, and that is no reason to give up a message.
+    async fn is_there(&self, action: &str) -> Result<()> {
+        match self.objects.list(Some(&self.prefix)).next().await {
+            Some(Err(cause)) => {
+                let text = format!(
+                    "{action}: it is not there, and what it would be in cannot be listed; does the \
+                     bucket exist, and may this login list it?"
+                );
+                Err(Error::new(ErrorKind::Store, text).with_source(cause))
+            }
+            Some(Ok(_)) | None => Ok(()),
+        }
+    }
+
     async fn download(&self, action: &str, path: &Path) -> Result<Bytes> {
         let failed = |cause| failed(action, cause);
         let found = self.objects.get_opts(path, GetOptions::default()).await.map_err(failed)?;
@@ -154,7 +169,14 @@ impl ClaimCheckStore for ObjectClaimCheckStore {
 
     async fn get(&self, key: &str) -> Result<Bytes> {
         let path = self.path(key)?;
-        self.download(&format!("get {path} from {}", self.objects), &path).await
+        let action = format!("get {path} from {}", self.objects);
+        match self.download(&action, &path).await {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                self.is_there(&action).await?;
+                Err(error)
+            }
+            got => got,
+        }
     }
 
     async fn delete(&self, key: &str) -> Result<()> {

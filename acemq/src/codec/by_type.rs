@@ -65,6 +65,7 @@ pub struct ByType<T, C> {
     codec: C,
     types: HashMap<String, Readers<T, C>>,
     otherwise: Option<Box<Otherwise<T>>>,
+    native_type: Option<String>,
 }
 
 type Reader<T, C> =
@@ -79,7 +80,7 @@ struct Readers<T, C> {
 impl<T, C> ByType<T, C> {
     /// Reads bodies with that codec.
     pub fn new(codec: C) -> Self {
-        Self { codec, types: HashMap::new(), otherwise: None }
+        Self { codec, types: HashMap::new(), otherwise: None, native_type: None }
     }
 
     /// Messages of that type are a `P`, whatever version is not [read](Self::read_version) apart,
@@ -95,6 +96,7 @@ impl<T, C> ByType<T, C> {
         C: Decode<P>,
         P: Send + 'static,
     {
+        self.native_type = native_type::<P, C>(&self.codec);
         self.readers(message_type.into()).others = Some(reader(into));
         self
     }
@@ -112,6 +114,7 @@ impl<T, C> ByType<T, C> {
         C: Decode<P>,
         P: Send + 'static,
     {
+        self.native_type = native_type::<P, C>(&self.codec);
         self.readers(message_type.into()).versions.insert(version, reader(into));
         self
     }
@@ -143,12 +146,16 @@ impl<T, C> ByType<T, C> {
         known.sort_unstable();
         let text = format!(
             "no type is named for messages of type '{}' in version {}; known are: {}",
-            envelope.message_type(),
+            envelope.message_type().escape_debug(),
             envelope.version(),
             known.join(", ")
         );
         Error::new(ErrorKind::Decode, text)
     }
+}
+
+fn native_type<P, C: Decode<P>>(codec: &C) -> Option<String> {
+    codec.native_type().map(str::to_owned)
 }
 
 fn reader<T, C, P>(into: impl Fn(P) -> T + Send + Sync + 'static) -> Box<Reader<T, C>>
@@ -173,6 +180,10 @@ impl<T: Send + 'static, C: Send + Sync + 'static> Decode<T> for ByType<T, C> {
     /// Every one: which a codec reads depends on the message's type.
     fn accepts(&self, _content_type: Option<&str>) -> bool {
         true
+    }
+
+    fn native_type(&self) -> Option<&str> {
+        self.native_type.as_deref()
     }
 
     async fn decode(&self, _body: Bytes, _content_type: Option<&str>) -> Result<T> {

@@ -61,6 +61,10 @@ impl Decode<Bytes> for RawBytes {
         content_type.is_some_and(|content_type| is_type(content_type, &self.content_type))
     }
 
+    fn native_type(&self) -> Option<&str> {
+        Some(&self.content_type)
+    }
+
     async fn decode(&self, body: Bytes, _content_type: Option<&str>) -> Result<Bytes> {
         Ok(body)
     }

@@ -156,6 +156,10 @@ impl<T: DeserializeOwned + Send> Decode<T> for Format {
         self.reads(content_type)
     }
 
+    fn native_type(&self) -> Option<&str> {
+        Some(Encode::<str>::content_type(self))
+    }
+
     async fn decode(&self, body: Bytes, _content_type: Option<&str>) -> Result<T> {
         self.read(&body)
     }

@@ -36,12 +36,17 @@ struct Place<L> {
     /// How many levels may still begin.
     depth: u8,
     field: bool,
+    /// Right inside of `Some`.
+    some: bool,
     limits: PhantomData<L>,
 }
 
 impl<'a, T: ?Sized, L: Limits> Guarded<'a, T, L> {
     pub(super) const fn new(value: &'a T) -> Self {
-        Self { value, place: Place { depth: L::DEPTH, field: false, limits: PhantomData } }
+        Self {
+            value,
+            place: Place { depth: L::DEPTH, field: false, some: false, limits: PhantomData },
+        }
     }
 }
 
@@ -49,7 +54,7 @@ impl<L: Limits> Place<L> {
     #[inline]
     fn inside<E: Error>(self, levels: u8, field: bool) -> Result<Self, E> {
         match self.depth.checked_sub(levels) {
-            Some(depth) => Ok(Self { depth, field, ..self }),
+            Some(depth) => Ok(Self { depth, field, some: false, ..self }),
             None => Err(too_deep(L::DEPTH)),
         }
     }
@@ -169,13 +174,19 @@ impl<S: Serializer, L: Limits> Serializer for Guard<S, L> {
 
     #[inline]
     fn serialize_none(self) -> Result<S::Ok, S::Error> {
+        if self.place.some {
+            return Err(no_form(
+                "there is a `Some(None)` in it, which would be read back as `None`",
+            ));
+        }
         self.place.nothing()?;
         self.inner.serialize_none()
     }
 
     #[inline]
     fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<S::Ok, S::Error> {
-        self.inner.serialize_some(&Guarded { value, place: self.place })
+        let place = Place { some: true, ..self.place };
+        self.inner.serialize_some(&Guarded { value, place })
     }
 
     fn serialize_unit(self) -> Result<S::Ok, S::Error> {

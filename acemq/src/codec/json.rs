@@ -49,6 +49,10 @@ impl<T: DeserializeOwned + Send> Decode<T> for Json {
             || has_suffix(content_type, "+json")
     }
 
+    fn native_type(&self) -> Option<&str> {
+        Some("application/json")
+    }
+
     async fn decode(&self, body: Bytes, _content_type: Option<&str>) -> Result<T> {
         from_slice(&body)
     }

@@ -22,6 +22,7 @@ mod text;
 #[cfg(feature = "toml")]
 mod toml;
 mod tuple;
+mod unread;
 #[cfg(feature = "xml")]
 mod xml;
 #[cfg(feature = "yaml")]
@@ -94,6 +95,12 @@ pub trait Decode<T>: Send + Sync + 'static {
     /// Whether this codec reads bodies of that content type; `None` is a message without one.
     fn accepts(&self, content_type: Option<&str>) -> bool;
 
+    /// The content type of what this codec reads, where a codec around it has none to hand on, as
+    /// `Encrypted` has none. Unless said otherwise there is none.
+    fn native_type(&self) -> Option<&str> {
+        None
+    }
+
     /// Reads a body.
     ///
     /// # Errors
@@ -123,7 +130,7 @@ pub trait Decode<T>: Send + Sync + 'static {
 /// What is said of a content type that no codec accepts.
 pub(crate) fn no_codec_reads(content_type: Option<&str>) -> Error {
     let text = match content_type {
-        Some(content_type) => format!("no codec here reads '{content_type}'"),
+        Some(content_type) => format!("no codec here reads '{}'", content_type.escape_debug()),
         None => "no codec here reads a message without a content type".to_owned(),
     };
     Error::new(ErrorKind::Decode, text)
@@ -157,7 +164,9 @@ fn unwritable(format: &str, cause: impl Into<BoxError>) -> Error {
 }
 
 /// The error of a body that is not what its content type says, or not what its reader wants.
-fn unreadable(format: &str, cause: impl Into<BoxError>) -> Error {
-    let cause = cause.into();
-    Error::new(ErrorKind::Decode, format!("read the body as {format}: {cause}")).with_source(cause)
+///
+/// Without the cause as its source, which shows what is in the body.
+fn unreadable(format: &str, cause: impl std::fmt::Display) -> Error {
+    let cause = unread::without_values(&cause.to_string());
+    Error::new(ErrorKind::Decode, format!("read the body as {format}: {cause}"))
 }

@@ -25,6 +25,10 @@ impl Decode<String> for Text {
         content_type.is_some_and(|content_type| is_type(content_type, "text/plain"))
     }
 
+    fn native_type(&self) -> Option<&str> {
+        Some("text/plain")
+    }
+
     async fn decode(&self, body: Bytes, _content_type: Option<&str>) -> Result<String> {
         String::from_utf8(body.into()).map_err(|cause| {
             Error::new(ErrorKind::Decode, "read the body as text: it is not valid UTF-8")

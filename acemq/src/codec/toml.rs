@@ -50,6 +50,10 @@ impl<T: DeserializeOwned + Send> Decode<T> for Toml {
         })
     }
 
+    fn native_type(&self) -> Option<&str> {
+        Some("application/toml")
+    }
+
     async fn decode(&self, body: Bytes, _content_type: Option<&str>) -> Result<T> {
         from_slice(&body)
     }

@@ -31,6 +31,10 @@ macro_rules! tuple {
                 $first.accepts(content_type) $(|| $other.accepts(content_type))+
             }
 
+            fn native_type(&self) -> Option<&str> {
+                self.0.native_type()
+            }
+
             #[expect(non_snake_case, reason = "named after their types")]
             async fn decode(&self, body: Bytes, content_type: Option<&str>) -> Result<T> {
                 let ($first, $($other),+) = self;

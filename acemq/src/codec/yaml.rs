@@ -56,6 +56,10 @@ impl<T: DeserializeOwned + Send> Decode<T> for Yaml {
         })
     }
 
+    fn native_type(&self) -> Option<&str> {
+        Some("application/yaml")
+    }
+
     async fn decode(&self, body: Bytes, _content_type: Option<&str>) -> Result<T> {
         from_slice(&body)
     }
@@ -77,6 +81,7 @@ fn options() -> Options {
             max_events: usize::MAX,
             max_nodes: usize::MAX,
             max_total_scalar_bytes: 256 << 20,
+            enforce_alias_anchor_ratio: false,
         },
         alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 100_000 },
         non_finite_float_policy: NonFiniteFloatPolicy::PassThrough,

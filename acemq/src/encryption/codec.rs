@@ -6,7 +6,7 @@ use super::{frame, keyring::Keyring};
 use crate::{
     codec::{Decode, Encode, is_type},
     envelope::Envelope,
-    error::Result,
+    error::{Error, ErrorKind, Result},
 };
 
 const CONTENT_TYPE: &str = "application/vnd.acemq.encrypted";
@@ -54,8 +54,8 @@ impl<C> Encrypted<C> {
         Self { inner, keys, inner_type: None }
     }
 
-    /// The content type that the codec inside is told when it reads, for one that has to know it,
-    /// such as one of several formats. Default: none.
+    /// The content type that the codec inside is told when it reads, for one that has to know it.
+    /// Default: what that codec writes by itself ([`Decode::native_type`]).
     #[must_use]
     pub fn inner_type(mut self, content_type: impl Into<String>) -> Self {
         self.inner_type = Some(content_type.into());
@@ -68,6 +68,17 @@ impl<C> Encrypted<C> {
         key.open(frame.nonce, frame.head, &body[frame.sealed_from..]).ok_or_else(|| {
             frame::refused("it was changed on its way, or encrypted with another key of that id")
         })
+    }
+}
+
+/// The error of the codec inside, which may show what it found there.
+fn concealed(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::Decode => frame::refused(
+            "it was opened, and the codec inside cannot read what was in it; what that said is not \
+             shown, for it may quote the body",
+        ),
+        _ => error,
     }
 }
 
@@ -87,9 +98,14 @@ impl<T, C: Decode<T>> Decode<T> for Encrypted<C> {
         content_type.is_some_and(|content_type| is_type(content_type, CONTENT_TYPE))
     }
 
+    fn native_type(&self) -> Option<&str> {
+        Some(CONTENT_TYPE)
+    }
+
     async fn decode(&self, body: Bytes, _content_type: Option<&str>) -> Result<T> {
         let plain = self.open(&body)?;
-        self.inner.decode(plain, self.inner_type.as_deref()).await
+        let content_type = self.inner_type.as_deref().or(self.inner.native_type());
+        self.inner.decode(plain, content_type).await.map_err(concealed)
     }
 
     async fn decode_message(
@@ -99,6 +115,7 @@ impl<T, C: Decode<T>> Decode<T> for Encrypted<C> {
         envelope: &Envelope,
     ) -> Result<T> {
         let plain = self.open(&body)?;
-        self.inner.decode_message(plain, self.inner_type.as_deref(), envelope).await
+        let content_type = self.inner_type.as_deref().or(self.inner.native_type());
+        self.inner.decode_message(plain, content_type, envelope).await.map_err(concealed)
     }
 }

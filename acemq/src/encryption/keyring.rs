@@ -129,6 +129,7 @@ impl Keyring {
     pub(super) fn reading(&self, id: &str) -> Result<Arc<Key>> {
         let keys = self.0.read().unwrap_or_else(PoisonError::into_inner);
         keys.find(id).ok_or_else(|| {
+            let id = id.escape_debug();
             frame::refused(&format!("it is encrypted with the key '{id}', and {}", keys.holds()))
         })
     }

@@ -199,6 +199,38 @@ fn nothing_shows_a_key() {
     assert!(!format!("{wrong:?}").contains("0123456789"), "{wrong:?}");
 }
 
+// promise: EN-3
+#[tokio::test]
+async fn an_error_of_the_codec_inside_does_not_show_what_was_sealed() {
+    let sealed = Encrypted::new(Json, keys()).encode(&"4111-1111").await.unwrap();
+    let codec = Encrypted::new(Json, keys());
+    let error = Decode::<u64>::decode(&codec, sealed, None).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Decode);
+    let shown = format!("{error} {error:?}");
+    assert!(shown.contains("it was opened") && !shown.contains("4111"), "{shown}");
+}
+
+#[cfg(all(feature = "avro", feature = "yaml"))]
+#[tokio::test]
+async fn the_codec_inside_is_told_its_own_type_where_nothing_else_was_said() {
+    // Its first byte is zero, as that of a body with the id of a schema is.
+    let schema = r#"{"type": "record", "name": "R", "fields": [
+        {"name": "a", "type": "boolean"}, {"name": "b", "type": "string"}]}"#;
+    #[derive(serde::Serialize, serde::Deserialize, PartialEq, Debug)]
+    struct R {
+        a: bool,
+        b: String,
+    }
+    let codec = Encrypted::new(crate::Avro::fixed(schema).unwrap(), keys());
+    let value = R { a: false, b: "twelve".into() };
+    let body = codec.encode(&value).await.unwrap();
+    assert_eq!(Decode::<R>::decode(&codec, body, None).await.unwrap(), value);
+
+    let several = Encrypted::new((crate::Yaml, Json), keys());
+    let body = several.encode(&vec![1, 2]).await.unwrap();
+    assert_eq!(Decode::<Vec<u8>>::decode(&several, body, None).await.unwrap(), [1, 2]);
+}
+
 #[test]
 fn generated_keys_differ() {
     let [one, other] = [(); 2].map(|()| Keyring::generate_key().unwrap());

@@ -13,6 +13,10 @@ pub(super) const MAX_DEPTH: usize = 128;
 /// such as nulls, could otherwise be as many as an eight-byte number says.
 const SPARE_ITEMS: u64 = 4_096;
 
+/// How many bytes a reader's defaults may add to a body beyond four times its own: each of the many
+/// records of a small body could otherwise have all of them.
+const SPARE_DEFAULTS: usize = 64 << 20;
+
 /// What is wrong with a body.
 pub(super) type Fault = String;
 
@@ -21,12 +25,28 @@ pub(super) struct Data<'a> {
     rest: &'a [u8],
     /// How many more items arrays may have.
     items: u64,
+    /// How many more bytes of defaults there may be beside it.
+    defaults: usize,
     depth: usize,
 }
 
 impl<'a> Data<'a> {
     pub(super) fn new(body: &'a [u8]) -> Self {
-        Self { rest: body, items: body.len() as u64 + SPARE_ITEMS, depth: 0 }
+        Self {
+            rest: body,
+            items: body.len() as u64 + SPARE_ITEMS,
+            defaults: body.len().saturating_mul(4).saturating_add(SPARE_DEFAULTS),
+            depth: 0,
+        }
+    }
+
+    /// A default of the reader's is put beside what the body has.
+    pub(super) fn default(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+        match self.defaults.checked_sub(bytes.len()) {
+            Some(defaults) => self.defaults = defaults,
+            None => return Err("the reader's defaults would make it many times larger".to_owned()),
+        }
+        Ok(())
     }
 
     /// Whether everything was read.

@@ -13,7 +13,7 @@ mod source;
 mod tests;
 mod values;
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use apache_avro::{AvroResult, AvroSchema, writer::datum::GenericDatumWriter};
 use bytes::Bytes;
@@ -25,8 +25,12 @@ pub use self::{reader::AvroReader, values::AvroValues};
 use super::{Decode, Encode};
 use crate::{
     error::{Error, ErrorKind, Result},
+    patience::patiently,
     schema::{SchemaFormat, SchemaId, SchemaRegistry, SharedSchemaRegistry},
 };
+
+/// How long a registry may take for one question; it is asked up to three times.
+const REGISTRY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Avro, for any type of serde's that fits the schema. Cheap to clone.
 ///
@@ -50,6 +54,10 @@ use crate::{
 /// or a `u32`. Bytes are `#[serde(with = "apache_avro::serde::bytes")]`, decimals and
 /// `fixed` are bytes, dates and times are numbers, and an optional field is a union of two with
 /// `null`.
+///
+/// A Rust enum is written as the branch of a union that has its variant's **place**, so a union's
+/// branches and the enum's variants have to be in one order. A registry is asked up to three times, for
+/// 30 seconds each.
 ///
 /// Nothing that a body claims is believed before it was looked at: lengths have to be there, nesting
 /// is at most 128 deep (a record in a union counts for two), and nothing may be left over.
@@ -243,7 +251,10 @@ impl Avro {
         let Form::Registered { registry, id, .. } = &self.form else { return Ok(Vec::new()) };
         let register = || async {
             let Definition { text, .. } = &*self.definition;
-            registry.register(self.definition.name(), &SchemaFormat::Avro, text).await
+            let name = self.definition.name();
+            let action = format!("register Avro schema {name}");
+            let ask = || registry.register(name, &SchemaFormat::Avro, text);
+            patiently(&action, REGISTRY_TIMEOUT, ask).await
         };
         let id = id.get_or_try_init(register).await?;
         Ok(frame::of_schema(id.get()).to_vec())
@@ -292,6 +303,10 @@ impl<T: Serialize + Sync + ?Sized> Encode<T> for Avro {
 }
 
 impl<T: DeserializeOwned + Send> Decode<T> for Avro {
+    fn native_type(&self) -> Option<&str> {
+        Some(self.written_type())
+    }
+
     fn accepts(&self, content_type: Option<&str>) -> bool {
         self.reads(content_type)
     }

@@ -10,9 +10,12 @@ use apache_avro::AvroSchema;
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 
-use super::{Decode, definition::Definition, frame, source::Source, values::AvroValues};
+use super::{
+    Decode, REGISTRY_TIMEOUT, definition::Definition, frame, source::Source, values::AvroValues,
+};
 use crate::{
     error::{Error, ErrorKind, Result},
+    patience::patiently,
     schema::{RegisteredSchema, SchemaFormat, SchemaId, SchemaRegistry, SharedSchemaRegistry},
 };
 
@@ -95,10 +98,11 @@ impl AvroReader {
         if let Some(source) = self.lock().get(&id) {
             return Ok((Arc::clone(source), data));
         }
-        let registered = self.registry.by_id(id).await.map_err(|cause| {
+        let action = format!("look up schema {id} of an Avro body");
+        let registered = patiently(&action, REGISTRY_TIMEOUT, || self.registry.by_id(id)).await;
+        let registered = registered.map_err(|cause| {
             // Whatever is the matter with the registry, the message is not to blame.
-            Error::new(ErrorKind::Store, format!("look up schema {id} of an Avro body"))
-                .with_source(cause)
+            Error::new(ErrorKind::Store, action).with_source(cause)
         })?;
         let source = self.source_of(&registered.ok_or_else(|| unknown(id.get()))?)?;
         self.lock().insert(id, Arc::clone(&source));

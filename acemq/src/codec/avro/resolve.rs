@@ -156,7 +156,10 @@ impl Resolution {
         for (field, place) in fields.iter().zip(places) {
             out.extend_from_slice(match field {
                 Filled::ByWriter => &converted[place],
-                Filled::ByDefault(bytes) => bytes,
+                Filled::ByDefault(bytes) => {
+                    data.default(bytes)?;
+                    bytes
+                }
             });
         }
         Ok(())

@@ -12,7 +12,10 @@ use super::{
     layout::ROOT,
     resolve::Resolution,
 };
-use crate::error::{Error, ErrorKind, Result};
+use crate::{
+    codec::unread::without_values,
+    error::{Error, ErrorKind, Result},
+};
 
 #[derive(Debug)]
 pub(super) struct Source {
@@ -51,7 +54,7 @@ impl Source {
         let reader = GenericDatumReader::builder(&definition.schema).human_readable(false).build();
         reader
             .and_then(|reader| reader.read_deser(&mut &*body))
-            .map_err(|cause| self.broken(cause.to_string()).with_source(cause))
+            .map_err(|cause| self.broken(without_values(&cause.to_string())))
     }
 
     pub(super) fn read_value(&self, body: &[u8]) -> Result<Value> {

@@ -42,6 +42,10 @@ impl Encode<Value> for AvroValues<Avro> {
 }
 
 impl Decode<Value> for AvroValues<Avro> {
+    fn native_type(&self) -> Option<&str> {
+        Some(self.0.written_type())
+    }
+
     fn accepts(&self, content_type: Option<&str>) -> bool {
         self.0.reads(content_type)
     }

@@ -132,7 +132,6 @@ fn yaml_is_one_document_without_types_of_a_language() {
     assert_eq!(read["c"], "2026-11-30T12:00:00Z");
 }
 
-#[cfg(feature = "yaml")]
 #[test]
 fn an_error_does_not_show_the_payload() {
     #[derive(Debug, Deserialize)]
@@ -140,15 +139,38 @@ fn an_error_does_not_show_the_payload() {
     struct Login {
         user: u64,
     }
+    #[derive(Debug, Deserialize)]
+    #[expect(dead_code, reason = "never read")]
+    struct Payment {
+        by: Means,
+    }
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    enum Means {
+        Card,
+    }
     let secret = "s3cret-Passw0rd";
+    let hides = |shown: Error| {
+        let shown = format!("{shown} {shown:?}");
+        assert!(!shown.contains(secret), "{shown}");
+    };
     for (format, body) in [
+        ("json", format!(r#"{{"password": "{secret}", "user": [1"#)),
+        ("json", format!(r#"{{"user": "{secret}"}}"#)),
+        ("json", format!(r#"{{"by": "{secret}"}}"#)),
         ("yaml", format!("password: {secret}\nuser: [1\n")),
+        ("yaml", format!("user: {secret}\n")),
+        ("yaml", format!("by: {secret}\n")),
         ("toml", format!("password = '{secret}'\nuser = [1\n")),
+        ("toml", format!("user = '{secret}'\n")),
+        ("toml", format!("by = '{secret}'\n")),
         ("xml", format!("<l><password>{secret}</password><user>x</user></l>")),
+        ("xml", format!("<l><user>{secret}</user></l>")),
+        ("xml", format!("<l><by>{secret}</by></l>")),
     ] {
         if format.parse::<Format>().is_ok() {
-            let error = read::<Login>(format, body.into_bytes()).unwrap_err();
-            assert!(!format!("{error} {error:?}").contains(secret), "{error:?}");
+            hides(read::<Login>(format, body.clone().into_bytes()).unwrap_err());
+            hides(read::<Payment>(format, body.into_bytes()).unwrap_err());
         }
     }
 }
@@ -156,6 +178,13 @@ fn an_error_does_not_show_the_payload() {
 #[cfg(feature = "xml")]
 mod xml {
     use super::*;
+
+    #[test]
+    fn a_byte_order_mark_before_it_is_no_part_of_it() {
+        let body = "\u{feff}<?xml version='1.0'?><l><a>7</a></l>";
+        let read: BTreeMap<String, u8> = read("xml", body.into()).unwrap();
+        assert_eq!(read, BTreeMap::from([("a".to_owned(), 7)]));
+    }
 
     #[test]
     fn nesting_without_end_is_refused() {
@@ -255,4 +284,12 @@ proptest! {
             }
         }
     }
+}
+
+#[cfg(feature = "yaml")]
+#[test]
+fn one_anchor_may_have_as_many_aliases_as_a_list_has_items() {
+    let body = format!("- &a {{x: 1}}\n{}", "- *a\n".repeat(500));
+    let read: Vec<BTreeMap<String, u8>> = read("yaml", body.into()).unwrap();
+    assert_eq!(read.len(), 501);
 }

@@ -377,3 +377,9 @@ fn as_much_nesting_is_written_as_can_be_read() {
         assert_eq!(say(structs(levels)), Vec::<String>::new());
     }
 }
+
+#[test]
+fn an_option_in_an_option_is_refused_where_it_would_be_read_as_none() {
+    assert!(say(vec![Some(None::<i64>)]).is_empty());
+    assert_eq!(say(Some(Some(1_i64))), say(1_i64));
+}

@@ -122,6 +122,10 @@ impl<T: DeserializeOwned + Send> Decode<T> for Xml {
         })
     }
 
+    fn native_type(&self) -> Option<&str> {
+        Some("application/xml")
+    }
+
     async fn decode(&self, body: Bytes, _content_type: Option<&str>) -> Result<T> {
         from_slice(&body)
     }
@@ -129,6 +133,8 @@ impl<T: DeserializeOwned + Send> Decode<T> for Xml {
 
 pub(super) fn from_slice<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
     let text = std::str::from_utf8(body).map_err(|cause| unreadable("XML", cause))?;
+    // .NET begins its documents so; the reader would drop it and count it for nothing.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     Document::parse(text)
         .and_then(|document| read::value(&document))
         .map_err(|cause| unreadable("XML", cause))

@@ -34,9 +34,13 @@ pub(super) async fn in_s3() -> Kept {
 }
 
 fn bucket(url: &str, secret: &str) -> Arc<dyn ObjectStore> {
+    bucket_named(S3Server::BUCKET, url, secret)
+}
+
+fn bucket_named(name: &str, url: &str, secret: &str) -> Arc<dyn ObjectStore> {
     let bucket = AmazonS3Builder::new()
         .with_endpoint(url.trim_end_matches('/'))
-        .with_bucket_name(S3Server::BUCKET)
+        .with_bucket_name(name)
         .with_region("us-east-1")
         .with_access_key_id(S3Server::ACCESS_KEY)
         .with_secret_access_key(secret)
@@ -101,6 +105,17 @@ async fn a_login_that_is_refused_fails_the_send_and_parks_nothing() {
     assert!(read.is_transient(), "{read}");
     let shown = format!("{sent} {sent:?} {read} {read:?} {wrong:?} {codec:?}");
     assert!(!shown.contains("wrong-secret"), "{shown}");
+}
+
+#[tokio::test]
+async fn a_bucket_that_is_not_there_parks_nothing() {
+    let server = S3Server::start().await;
+    let objects = bucket_named("elsewhere", &server.url(), S3Server::SECRET_KEY);
+    let codec = ClaimCheck::new(RawBytes::default(), ObjectClaimCheckStore::new(objects));
+    let body = Bytes::from_static(b"\xac\x01\x018f14e45f-ceea-467f-9a1e-3f7a1c9a0b52");
+    let error = codec.decode(body, None).await.unwrap_err();
+    assert!(error.is_transient(), "{error}");
+    assert!(error.to_string().contains("does the bucket exist"), "{error}");
 }
 
 #[tokio::test]

@@ -170,6 +170,34 @@ async fn a_registry_that_is_away_is_a_fault_that_passes_both_ways() {
     assert_eq!(read_f(&values, body).await.unwrap(), json!({"f": 1}));
 }
 
+/// Never answers.
+struct Silent;
+
+impl SchemaRegistry for Silent {
+    async fn register(&self, _: &str, _: &SchemaFormat, _: &str) -> Result<SchemaId> {
+        std::future::pending().await
+    }
+
+    async fn by_id(&self, _: SchemaId) -> Result<Option<RegisteredSchema>> {
+        std::future::pending().await
+    }
+
+    async fn versions(&self, _: &str) -> Result<Vec<RegisteredSchema>> {
+        std::future::pending().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_registry_that_falls_silent_holds_nobody_up_for_ever() {
+    let avro = Avro::registered(&one(r#""long""#), Silent).unwrap();
+    let values = avro.clone().values();
+    let (written, read) =
+        tokio::join!(write_f(&avro, 1), read_f(&values, &b"\0\0\0\0\x01\x02"[..]));
+    for error in [written.unwrap_err(), read.unwrap_err()] {
+        assert!(error.is_transient(), "{error}");
+    }
+}
+
 #[tokio::test]
 async fn a_schema_that_is_no_avro_or_cannot_be_read_is_no_fault_that_passes() {
     let registry = MemorySchemaRegistry::new();

@@ -271,3 +271,22 @@ async fn a_type_that_contains_itself_is_resolved_all_the_way_down() {
             {"value": 3, "mark": "-", "next": null}}})
     );
 }
+
+#[tokio::test]
+async fn defaults_do_not_make_a_small_body_a_huge_one() {
+    let item = |fields: &str| {
+        let item = format!(r#"{{"type": "record", "name": "I", "fields": [{fields}]}}"#);
+        record(&format!(r#"{{"name": "all", "type": {{"type": "array", "items": {item}}}}}"#))
+    };
+    let one = r#"{"name": "a", "type": "boolean"}"#;
+    let long = "x".repeat(4_096);
+    let two = format!(r#"{one}, {{"name": "b", "type": "string", "default": "{long}"}}"#);
+    // A hundred thousand items of a byte each, in one block.
+    let mut body = vec![0xc0, 0x9a, 0x0c];
+    body.extend(vec![0; 100_000]);
+    body.push(0);
+    let error = resolve_json(&item(one), &item(&two), body).await.unwrap_err();
+    assert!(error.to_string().contains("many times larger"), "{error}");
+    let few = vec![4, 0, 1, 0];
+    resolve_json(&item(one), &item(&two), few).await.unwrap();
+}

@@ -1,4 +1,5 @@
-//! Asking a store: each call bounded in time, and tried again where that can help.
+//! Asking a store that a codec needs: each call bounded in time, and tried again where that can
+//! help.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ const ATTEMPTS: u32 = 3;
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 
 /// Calls a store up to three times, for as long as its errors are transient.
-pub(super) async fn patiently<T, F: Future<Output = Result<T>>>(
+pub(crate) async fn patiently<T, F: Future<Output = Result<T>>>(
     action: &str,
     timeout: Duration,
     call: impl Fn() -> F,
@@ -21,10 +22,9 @@ pub(super) async fn patiently<T, F: Future<Output = Result<T>>>(
         let error = match tokio::time::timeout(timeout, call()).await {
             Ok(Ok(answer)) => return Ok(answer),
             Ok(Err(error)) => error,
-            Err(_elapsed) => Error::new(
-                ErrorKind::Timeout,
-                format!("{action}: the claim-check store took longer than {timeout:?}"),
-            ),
+            Err(_elapsed) => {
+                Error::new(ErrorKind::Timeout, format!("{action}: it took longer than {timeout:?}"))
+            }
         };
         if attempt == ATTEMPTS || !error.is_transient() {
             return Err(error);
