@@ -141,9 +141,10 @@ async fn another_librarys_table_is_refused_and_names_the_columns() {
 #[tokio::test]
 async fn a_table_that_counts_in_another_shape_is_refused() {
     let Some(database) = Database::create().await else { return };
-    let registry = database.schemas().await;
+    database.schemas().await;
     database.execute("DROP TABLE acemq_schema_registry_seq").await;
     database.execute("CREATE TABLE acemq_schema_registry_seq (next INTEGER PRIMARY KEY)").await;
+    let registry = Schemas::new(database.pool.clone());
     let error = avro(&registry, "s", "d").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
     assert!(error.to_string().contains("missing: only_row, last_id"), "{error}");
