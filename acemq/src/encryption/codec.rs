@@ -104,7 +104,7 @@ impl<T, C: Decode<T>> Decode<T> for Encrypted<C> {
 
     async fn decode(&self, body: Bytes, _content_type: Option<&str>) -> Result<T> {
         let plain = self.open(&body)?;
-        let content_type = self.inner_type.as_deref().or(self.inner.native_type());
+        let content_type = self.inner_type.as_deref().or_else(|| self.inner.native_type());
         self.inner.decode(plain, content_type).await.map_err(concealed)
     }
 
@@ -115,7 +115,7 @@ impl<T, C: Decode<T>> Decode<T> for Encrypted<C> {
         envelope: &Envelope,
     ) -> Result<T> {
         let plain = self.open(&body)?;
-        let content_type = self.inner_type.as_deref().or(self.inner.native_type());
+        let content_type = self.inner_type.as_deref().or_else(|| self.inner.native_type());
         self.inner.decode_message(plain, content_type, envelope).await.map_err(concealed)
     }
 }
