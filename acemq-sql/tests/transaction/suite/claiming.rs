@@ -1,6 +1,6 @@
 //! What a transactional consumer makes of a key that somebody has, or had.
 
-use acemq::{IdempotencyStore as _, TransactionClaim, TransactionalStore as _};
+use acemq::{ErrorKind, IdempotencyStore as _, TransactionClaim, TransactionalStore as _};
 use testkit::eventually;
 
 use super::{
@@ -91,7 +91,7 @@ async fn a_failure_to_claim_in_a_transaction_is_raised_and_is_never_an_answer() 
     begin(&shop.store).await.unwrap();
     shop.database.execute("DROP TABLE acemq_idempotency").await;
     let error = begin(&shop.store).await.unwrap_err();
-    assert!(error.is_transient(), "{error}");
+    assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
     let unseen = Idempotency::new(shop.database.pool.clone());
     assert!(!begin(&unseen).await.unwrap_err().is_transient());
     shop.nothing_is_left_open(&shop.database.pool).await;
