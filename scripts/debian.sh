@@ -14,10 +14,7 @@ install_and_start() {
         esac
     done
     if [ ${#packages[@]} -gt 0 ]; then
-        say apt "installing ${packages[*]}"
-        local apt=(as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300)
-        quietly "${apt[@]}" update
-        quietly "${apt[@]}" install --yes --no-install-recommends "${packages[@]}"
+        install_packages "${packages[@]}"
     fi
     for name in "${missing[@]}"; do
         "start_$name"

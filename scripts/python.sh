@@ -13,10 +13,7 @@ prepare_python() {
     if [ ! -x "$python_home/bin/python" ]; then
         if ! has_venv; then
             can_install || return 0
-            say apt "installing python3-venv"
-            local apt=(as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300)
-            quietly "${apt[@]}" update
-            quietly "${apt[@]}" install --yes --no-install-recommends python3-venv
+            install_packages python3-venv
         fi
         say python "installing its libraries into $python_home"
         # Beside it and then renamed: another run may be at it, and this one may be stopped.

@@ -33,6 +33,13 @@ can_install() {
     command -v apt-get >/dev/null && { [ "$(id -u)" = 0 ] || sudo -n true 2>/dev/null; }
 }
 
+install_packages() {
+    say apt "installing $*"
+    local apt=(as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300)
+    quietly "${apt[@]}" update
+    quietly "${apt[@]}" install --yes --no-install-recommends "$@"
+}
+
 # Runs a command and shows what it printed only if it fails.
 quietly() {
     local output

@@ -6,21 +6,17 @@ use sqlx::error::DatabaseError;
 /// An error that says what was being done, and what the database said.
 pub(crate) fn failed(doing: impl FnOnce() -> String) -> impl FnOnce(sqlx::Error) -> Error {
     move |cause| {
-        let (kind, what) = match &cause {
-            sqlx::Error::PoolTimedOut => (
-                ErrorKind::Store,
+        let kind = match &cause {
+            sqlx::Error::Database(refusal) => kind(&**refusal),
+            _ => ErrorKind::Store,
+        };
+        let what = match &cause {
+            sqlx::Error::PoolTimedOut => {
                 "no connection of the pool came free in time; is the database there, and the pool \
                  large enough?"
-                    .to_owned(),
-            ),
-            sqlx::Error::PoolClosed => (ErrorKind::Store, "the pool is closed".to_owned()),
-            sqlx::Error::Io(error) => {
-                (ErrorKind::Store, format!("the connection to the database was lost: {error}"))
+                    .to_owned()
             }
-            sqlx::Error::Database(error) => {
-                (kind(&**error), format!("the database refused: {}", error.message()))
-            }
-            other => (ErrorKind::Store, format!("the database failed: {other}")),
+            cause => cause.to_string(),
         };
         Error::new(kind, format!("{}: {what}", doing())).with_source(cause)
     }

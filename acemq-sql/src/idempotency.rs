@@ -152,14 +152,7 @@ impl<DB: SqlDatabase> SqlIdempotency<DB> {
             .create(self.schema_statements())
             .await
             .map_err(failed(|| self.doing("create the table")));
-        match self.sql_from(&mut session).await {
-            // That there was a table of another shape says more than what came of it.
-            Err(error) if error.kind() == ErrorKind::Config => Err(error),
-            looked => {
-                created?;
-                looked.map(|_| ())
-            }
-        }
+        table::made(created, self.sql_from(&mut session).await)
     }
 
     /// A statement for a session of the pool.

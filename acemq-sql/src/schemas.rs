@@ -123,14 +123,7 @@ impl<DB: SqlDatabase> SqlSchemaRegistry<DB> {
             .create(self.schema_statements())
             .await
             .map_err(failed(|| self.doing("create the tables")));
-        match self.prepare(&mut session).await {
-            // That there was a table of another shape says more than what came of it.
-            Err(error) if error.kind() == ErrorKind::Config => Err(error),
-            prepared => {
-                created?;
-                prepared.map(|_| ())
-            }
-        }
+        table::made(created, self.prepare(&mut session).await)
     }
 
     fn statement(&self, sql: &Arc<str>) -> Statement {

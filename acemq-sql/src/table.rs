@@ -55,6 +55,18 @@ impl Table {
     }
 }
 
+/// What became of making a table. That there was one of another shape says more than what the
+/// database made of it.
+pub(crate) fn made<T>(created: Result<()>, looked_at: Result<T>) -> Result<()> {
+    match looked_at {
+        Err(error) if error.kind() == ErrorKind::Config => Err(error),
+        looked_at => {
+            created?;
+            looked_at.map(|_| ())
+        }
+    }
+}
+
 /// For people: `shop.acemq_outbox`.
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -127,7 +127,7 @@ pub use consume::{
     TransactionClaim, TransactionalStore,
 };
 #[cfg(feature = "encryption")]
-pub use encryption::{Encrypted, Keyring, key_id_of};
+pub use encryption::{Encrypted, Keyring};
 pub use envelope::{Envelope, HeaderValue, Headers, Replayed, Route};
 pub use error::{BoxError, Conflict, Error, ErrorKind, Result};
 pub use idempotency::{

@@ -273,7 +273,8 @@ async fn what_waiting_does_not_mend_is_no_outage_and_says_what_the_database_said
         assert!(error.to_string().contains(said), "{error}");
         assert!(!format!("{error:?}").contains("secret"), "{error:?}");
     }
-    let away = MySqlPoolOptions::new().connect_lazy_with(there.port(1));
+    let away = MySqlPoolOptions::new().acquire_timeout(Duration::from_secs(1));
+    let away = away.connect_lazy_with(there.port(1));
     let away = Outbox::new(away).pending_count().await.unwrap_err();
     assert_eq!((away.kind(), away.is_transient()), (ErrorKind::Store, true), "{away}");
 }

@@ -7,7 +7,7 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use testkit::eventually;
 
 use super::database::{Database, Outbox, nowhere};
-use crate::support::record_to;
+use crate::support::{claim, record, record_to};
 
 const SOON: Duration = Duration::from_secs(20);
 /// So long that only a notification can be the reason.
@@ -156,7 +156,34 @@ async fn what_waiting_does_not_mend_is_no_outage_and_says_what_the_database_said
         assert!(error.to_string().contains(said), "{error}");
         assert!(!format!("{error:?}").contains("secret"), "{error:?}");
     }
-    let away = PgPoolOptions::new().connect_lazy_with(there.port(1));
+    let away = PgPoolOptions::new().acquire_timeout(Duration::from_secs(1));
+    let away = away.connect_lazy_with(there.port(1));
     let away = Outbox::new(away).pending_count().await.unwrap_err();
     assert_eq!((away.kind(), away.is_transient()), (ErrorKind::Store, true), "{away}");
+}
+
+// A row is found again by its place, and each part of a partitioned table has places of its own.
+#[tokio::test]
+async fn a_claim_on_a_partitioned_table_takes_the_rows_that_it_hands_out_and_no_others() {
+    let Some(database) = Database::create().await else { return };
+    let outbox = Outbox::new(database.pool.clone());
+    let create = outbox.schema_statements().swap_remove(0);
+    let create = create.replace(" WITH (fillfactor = 50)", " PARTITION BY HASH (id)");
+    database.execute(&create).await;
+    for part in 0..4 {
+        let part = format!(
+            "CREATE TABLE part_{part} PARTITION OF acemq_outbox \
+             FOR VALUES WITH (MODULUS 4, REMAINDER {part})"
+        );
+        database.execute(&part).await;
+    }
+    let records: Vec<_> = (0..40).map(|n| record(&format!("r{n:02}"))).collect();
+    let mut transaction = database.pool.begin().await.unwrap();
+    outbox.add_all(&mut transaction, &records).await.unwrap();
+    transaction.commit().await.unwrap();
+    for taken in 1..=4 {
+        assert_eq!(claim(&outbox, 10).await.len(), 10);
+        let claimed = database.text("count(*)", "FROM acemq_outbox WHERE locked_by IS NOT NULL");
+        assert_eq!(claimed.await.unwrap(), (taken * 10).to_string());
+    }
 }

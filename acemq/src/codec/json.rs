@@ -24,8 +24,8 @@ impl Limits for Form {
 /// JSON through serde: writes `application/json`; reads that, `text/json`, every `…+json`, and a
 /// message without a content type.
 ///
-/// NaN and the infinities, for which JSON has no form, are an error and not `null`, and so is what
-/// is nested more than 127 levels deep. Integers of any width are written as they are.
+/// NaN and the infinities, for which JSON has no form, are an error and not `null`, and so are
+/// `Some(None)`, which would be read back as `None`, and what is nested more than 127 levels deep. Integers of any width are written as they are.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Json;
 

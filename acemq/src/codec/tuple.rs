@@ -38,9 +38,11 @@ macro_rules! tuple {
             #[expect(non_snake_case, reason = "named after their types")]
             async fn decode(&self, body: Bytes, content_type: Option<&str>) -> Result<T> {
                 let ($first, $($other),+) = self;
-                let mut failed = None;
-                tuple!(@ask decode(body, content_type) failed: $first $($other)+);
-                Err(failed.unwrap_or_else(|| no_codec_reads(content_type)))
+                tuple!(
+                    @ask content_type,
+                    $first: $first.decode(body.clone(), content_type),
+                    $($other: $other.decode(body.clone(), content_type)),+
+                )
             }
 
             #[expect(non_snake_case, reason = "named after their types")]
@@ -51,35 +53,30 @@ macro_rules! tuple {
                 envelope: &Envelope,
             ) -> Result<T> {
                 let ($first, $($other),+) = self;
-                let mut failed = None;
                 tuple!(
-                    @ask decode_message(body, content_type, envelope) failed: $first $($other)+
-                );
-                Err(failed.unwrap_or_else(|| no_codec_reads(content_type)))
+                    @ask content_type,
+                    $first: $first.decode_message(body.clone(), content_type, envelope),
+                    $($other: $other.decode_message(body.clone(), content_type, envelope)),+
+                )
             }
         }
     };
-    (
-        @ask $decode:ident($body:ident, $content_type:ident $(, $envelope:ident)?)
-        $failed:ident: $($codec:ident)+
-    ) => {
-        tuple!(@each [$decode $body $content_type [$(, $envelope)?]] $failed: $($codec)+)
-    };
-    (@each $call:tt $failed:ident: $($codec:ident)+) => {
-        $(tuple!(@one $call $failed: $codec);)+
-    };
-    (@one [$decode:ident $body:ident $content_type:ident [$($envelope:tt)*]] $failed:ident: $codec:ident) => {
-        if $codec.accepts($content_type) {
-            match $codec.$decode($body.clone(), $content_type $($envelope)*).await {
-                Ok(payload) => return Ok(payload),
-                // Once its store is back, say, this codec reads it: the next one would misread it.
-                Err(error) if error.is_transient() => return Err(error),
-                Err(error) => {
-                    $failed.get_or_insert(error);
+    (@ask $content_type:ident, $($codec:ident: $decoding:expr),+) => {{
+        let mut failed = None;
+        $(
+            if $codec.accepts($content_type) {
+                match $decoding.await {
+                    Ok(payload) => return Ok(payload),
+                    // Once its store is back, say, this codec reads it: the next would misread it.
+                    Err(error) if error.is_transient() => return Err(error),
+                    Err(error) => {
+                        failed.get_or_insert(error);
+                    }
                 }
             }
-        }
-    };
+        )+
+        Err(failed.unwrap_or_else(|| no_codec_reads($content_type)))
+    }};
 }
 
 tuple! { A B }

@@ -17,7 +17,8 @@ const CONTENT_TYPE: &str = "application/vnd.acemq.encrypted";
 /// message says beside its body (headers, routing key, message type) stays readable. A body that
 /// was changed, or whose key id was, is refused and parked, as is one whose key is not held.
 ///
-/// The format inside is not on the message: writer and reader are made with the same codec inside.
+/// The format inside is not on the message: writer and reader are made with the same codec inside,
+/// which is told its own content type ([`Decode::native_type`]) when it reads.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -45,21 +46,12 @@ const CONTENT_TYPE: &str = "application/vnd.acemq.encrypted";
 pub struct Encrypted<C> {
     inner: C,
     keys: Keyring,
-    inner_type: Option<String>,
 }
 
 impl<C> Encrypted<C> {
     /// Encrypts what `inner` writes with the keyring's current key, and reads with all of its keys.
     pub fn new(inner: C, keys: Keyring) -> Self {
-        Self { inner, keys, inner_type: None }
-    }
-
-    /// The content type that the codec inside is told when it reads, for one that has to know it.
-    /// Default: what that codec writes by itself ([`Decode::native_type`]).
-    #[must_use]
-    pub fn inner_type(mut self, content_type: impl Into<String>) -> Self {
-        self.inner_type = Some(content_type.into());
-        self
+        Self { inner, keys }
     }
 
     fn open(&self, body: &[u8]) -> Result<Bytes> {
@@ -68,6 +60,28 @@ impl<C> Encrypted<C> {
         key.open(frame.nonce, frame.head, &body[frame.sealed_from..]).ok_or_else(|| {
             frame::refused("it was changed on its way, or encrypted with another key of that id")
         })
+    }
+}
+
+impl Encrypted<()> {
+    /// The id of the key that a body is encrypted with, without decrypting it; nothing for a body
+    /// that is no frame. For whoever looks at dead letters, or leaves a key out.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> acemq::Result<()> {
+    /// use acemq::{Encode, Encrypted, Json, Keyring};
+    ///
+    /// let orders = Encrypted::new(Json, Keyring::new("2026-01", [7; 32])?);
+    /// let body = orders.encode("A-1").await?;
+    /// assert_eq!(Encrypted::key_id_of(&body), Some("2026-01"));
+    /// assert_eq!(Encrypted::key_id_of(b"\"A-1\""), None);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn key_id_of(body: &[u8]) -> Option<&str> {
+        frame::read_key_id(body).ok().map(|(key_id, _)| key_id)
     }
 }
 
@@ -104,8 +118,7 @@ impl<T, C: Decode<T>> Decode<T> for Encrypted<C> {
 
     async fn decode(&self, body: Bytes, _content_type: Option<&str>) -> Result<T> {
         let plain = self.open(&body)?;
-        let content_type = self.inner_type.as_deref().or_else(|| self.inner.native_type());
-        self.inner.decode(plain, content_type).await.map_err(concealed)
+        self.inner.decode(plain, self.inner.native_type()).await.map_err(concealed)
     }
 
     async fn decode_message(
@@ -115,7 +128,9 @@ impl<T, C: Decode<T>> Decode<T> for Encrypted<C> {
         envelope: &Envelope,
     ) -> Result<T> {
         let plain = self.open(&body)?;
-        let content_type = self.inner_type.as_deref().or_else(|| self.inner.native_type());
-        self.inner.decode_message(plain, content_type, envelope).await.map_err(concealed)
+        self.inner
+            .decode_message(plain, self.inner.native_type(), envelope)
+            .await
+            .map_err(concealed)
     }
 }

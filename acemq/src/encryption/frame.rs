@@ -48,28 +48,8 @@ pub(super) fn read(body: &[u8]) -> Result<Frame<'_>> {
     }
 }
 
-/// The id of the key that a body is encrypted with, without decrypting it; nothing for a body that
-/// is no frame.
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> acemq::Result<()> {
-/// use acemq::{Encode, Encrypted, Json, Keyring, key_id_of};
-///
-/// let orders = Encrypted::new(Json, Keyring::new("2026-01", [7; 32])?);
-/// let body = orders.encode("A-1").await?;
-/// assert_eq!(key_id_of(&body), Some("2026-01"));
-/// assert_eq!(key_id_of(b"\"A-1\""), None);
-/// # Ok(())
-/// # }
-/// ```
-#[must_use]
-pub fn key_id_of(body: &[u8]) -> Option<&str> {
-    read_key_id(body).ok().map(|(key_id, _)| key_id)
-}
-
 /// The key id, and where it ends.
-fn read_key_id(body: &[u8]) -> Result<(&str, usize)> {
+pub(super) fn read_key_id(body: &[u8]) -> Result<(&str, usize)> {
     let [magic, version, length, ..] = *body else {
         return Err(refused("it is too short to be an encrypted frame"));
     };

@@ -9,4 +9,4 @@ mod keyring;
 #[cfg(test)]
 mod tests;
 
-pub use self::{codec::Encrypted, frame::key_id_of, keyring::Keyring};
+pub use self::{codec::Encrypted, keyring::Keyring};

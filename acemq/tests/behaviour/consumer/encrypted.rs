@@ -1,6 +1,6 @@
 //! Bodies that only the holders of a key can read.
 
-use acemq::{Encrypted, Json, Keyring, key_id_of};
+use acemq::{Encrypted, Json, Keyring};
 
 use crate::{
     consumer::bench::{Bench, next, recorder},
@@ -26,7 +26,7 @@ on_every_broker! {
             let message = next(&mut seen).await;
             assert_eq!(message.payload(), "confidential");
             assert_eq!(message.content_type(), Some("application/vnd.acemq.encrypted"));
-            assert_eq!(key_id_of(message.body()), Some(id));
+            assert_eq!(Encrypted::key_id_of(message.body()), Some(id));
             assert!(!message.body().windows(6).any(|part| part == b"confid"));
         }
         bench.mq.close().await.unwrap();
@@ -44,7 +44,7 @@ on_every_broker! {
         let parked = bench.take(&bench.parked()).await;
         let reason = parked.envelope().error().unwrap();
         assert!(reason.contains("the key 'theirs', and the keyring holds 'ours'"), "{reason}");
-        assert_eq!(key_id_of(parked.body()), Some("theirs"));
+        assert_eq!(Encrypted::key_id_of(parked.body()), Some("theirs"));
         bench.mq.close().await.unwrap();
     }
 }
