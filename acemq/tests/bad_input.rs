@@ -15,7 +15,6 @@ use std::{
 
 use acemq::{Client, Error, ErrorKind, Exchange, HeaderValue, Queue, Topology};
 use futures_util::future::join_all;
-use support::logs;
 use testkit::{BrokerOptions, OwnBroker, brokers, unique};
 use tokio::net::TcpListener;
 
@@ -34,14 +33,14 @@ fn assert_discreet(error: &Error) {
 }
 
 async fn refused(url: &str, timeout: Duration) -> Error {
-    logs::capture();
+    testkit::logs::capture();
     let started = Instant::now();
     let connect = acemq::connect(url).connect_timeout(timeout);
     assert!(!format!("{connect:?}").contains(PASSWORD));
     let error = connect.await.unwrap_err();
     assert!(started.elapsed() < BOUND, "{url} took {:?}", started.elapsed());
     assert_discreet(&error);
-    assert!(logs::of_the_process(&[PASSWORD]).is_empty());
+    assert!(testkit::logs::of_the_process(&[PASSWORD]).is_empty());
     error
 }
 

@@ -9,7 +9,7 @@ use sqlx::{
 };
 
 use super::database::{Database, Outbox, PAST, Pool, RAILS};
-use crate::support::{Log, claim, ids, record, record_with_body};
+use crate::support::{claim, ids, record, record_with_body};
 
 async fn rails(database: &Database) -> Outbox {
     for statement in RAILS {
@@ -71,14 +71,13 @@ async fn a_body_that_the_server_does_not_take_is_refused_and_the_connection_live
 async fn an_id_that_the_tables_collation_takes_for_anothers_is_refused_and_not_lost() {
     let Some(database) = Database::create().await else { return };
     let outbox = rails(&database).await;
-    let log = Log::default();
-    let _guard = tracing::subscriber::set_default(log.clone());
+    let (log, _guard) = testkit::logs::of_this_thread();
     let mut transaction = database.pool.begin().await.unwrap();
     // A snapshot from before the other one commits.
     sqlx::query("SELECT * FROM acemq_outbox").execute(&mut *transaction).await.unwrap();
     let mut other = database.pool.begin().await.unwrap();
     outbox.add(&mut other, &record("A1")).await.unwrap();
-    assert_eq!(log.warnings(), 1, "said once");
+    assert_eq!(log.lines_with(&["WARN"]).len(), 1, "said once");
     other.commit().await.unwrap();
 
     for clash in ["a1", "A1 ", "\u{c1}1"] {
@@ -91,7 +90,7 @@ async fn an_id_that_the_tables_collation_takes_for_anothers_is_refused_and_not_l
     // The very same record is one that was added before, also where the snapshot is older.
     outbox.add(&mut transaction, &record("A1")).await.unwrap();
     transaction.commit().await.unwrap();
-    assert_eq!(log.warnings(), 1);
+    assert_eq!(log.lines_with(&["WARN"]).len(), 1);
 }
 
 #[tokio::test]
@@ -246,14 +245,13 @@ async fn messages_are_not_logged_though_sqlx_logs_the_text_of_statements() {
     let options = database.options().log_statements("debug".parse().unwrap());
     let options = options.log_slow_statements("warn".parse().unwrap(), slow);
     let pool = MySqlPoolOptions::new().connect_with(options).await.unwrap();
-    let log = Log::default();
-    let _guard = tracing::subscriber::set_default(log.clone());
+    let (log, _guard) = testkit::logs::of_this_thread();
     let outbox = Outbox::new(pool.clone());
     let mut transaction = pool.begin().await.unwrap();
     outbox.add(&mut transaction, &record_with_body("a", b"confidential")).await.unwrap();
     transaction.commit().await.unwrap();
     assert_eq!(claim(&outbox, 1).await.len(), 1);
-    let lines = log.lines();
+    let lines = log.lines_with(&[]);
     assert!(lines.iter().any(|line| line.contains("COMMIT")), "{lines:?}");
     assert!(!lines.iter().any(|line| line.contains("confidential")), "{lines:?}");
 }

@@ -2,10 +2,7 @@
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
-use std::sync::{Arc, Mutex};
-
 use acemq::{ClaimedRecord, Envelope, OutboxRecord, OutboxStore, StoredRecord};
-use tracing::{Event, Metadata, Subscriber, field::Field, span};
 
 /// What one kind of database is called and how a test writes to it by hand.
 macro_rules! database {
@@ -66,41 +63,6 @@ macro_rules! database {
 pub(crate) mod mariadb;
 pub(crate) mod postgres;
 pub(crate) mod sqlite;
-
-/// What the log says: `LEVEL target: fields`, a line each.
-#[derive(Clone, Default)]
-pub(crate) struct Log(Arc<Mutex<Vec<String>>>);
-
-impl Log {
-    pub(crate) fn lines(&self) -> Vec<String> {
-        self.0.lock().unwrap().clone()
-    }
-
-    pub(crate) fn warnings(&self) -> usize {
-        self.lines().iter().filter(|line| line.starts_with("WARN acemq")).count()
-    }
-}
-
-impl Subscriber for Log {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
-    }
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-    fn event(&self, event: &Event<'_>) {
-        let metadata = event.metadata();
-        let mut line = format!("{} {}:", metadata.level(), metadata.target());
-        event.record(&mut |field: &Field, value: &dyn std::fmt::Debug| {
-            line.push_str(&format!(" {field}={value:?}"));
-        });
-        self.0.lock().unwrap().push(line);
-    }
-    fn enter(&self, _: &span::Id) {}
-    fn exit(&self, _: &span::Id) {}
-}
 
 pub(crate) fn record(id: &str) -> OutboxRecord {
     record_with_body(id, id.as_bytes())

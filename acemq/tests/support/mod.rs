@@ -3,7 +3,6 @@
 #![allow(dead_code, unused_macros, reason = "each test file uses its own part of this")]
 
 mod broker;
-pub(crate) mod logs;
 pub(crate) mod stores;
 pub(crate) mod wire;
 

@@ -17,6 +17,7 @@
 mod broker;
 mod database;
 mod eventually;
+pub mod logs;
 mod ports;
 mod postgres;
 mod process;

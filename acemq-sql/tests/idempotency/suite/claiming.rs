@@ -12,7 +12,6 @@ use super::{
     database::{Database, FUTURE, Idempotency},
     expire, own,
 };
-use crate::support::Log;
 
 // promise: ID-4, ID-9
 #[tokio::test]
@@ -86,18 +85,17 @@ async fn of_replicas_that_race_for_an_expired_claim_exactly_one_takes_it_over() 
 async fn an_expired_claim_is_taken_over_with_a_warning_and_an_expired_confirmation_without() {
     let Some(database) = Database::create().await else { return };
     let store = database.idempotency().await;
-    let log = Log::default();
-    let _guard = tracing::subscriber::set_default(log.clone());
+    let (log, _guard) = testkit::logs::of_this_thread();
     own(&store, "dead").await;
     expire(&database, "dead").await;
-    assert_eq!(log.warnings(), 0);
+    assert_eq!(log.lines_with(&["WARN acemq"]).len(), 0);
     own(&store, "dead").await;
-    assert_eq!(log.warnings(), 1);
+    assert_eq!(log.lines_with(&["WARN acemq"]).len(), 1);
     let lease = own(&store, "done").await;
     store.confirm(&lease).await.unwrap();
     expire(&database, "done").await;
     own(&store, "done").await;
-    assert_eq!(log.warnings(), 1);
+    assert_eq!(log.lines_with(&["WARN acemq"]).len(), 1);
 }
 
 // promise: ID-16, BX-3

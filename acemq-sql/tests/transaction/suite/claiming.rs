@@ -8,14 +8,12 @@ use super::{
     database::{FUTURE, PAST},
     handle, settled,
 };
-use crate::support::Log;
 
 // promise: ID-6, ID-15, ID-17, ID-18
 #[tokio::test]
 async fn what_has_expired_is_handled_again_and_a_dead_holders_claim_is_taken_over_with_a_warning() {
     let Some(shop) = Shop::open().await else { return };
-    let log = Log::default();
-    let _guard = tracing::subscriber::set_default(log.clone());
+    let (log, _guard) = testkit::logs::of_this_thread();
     shop.write_row("dead", "CLAIMED", PAST).await;
     shop.write_row("old", "CONFIRMED", PAST).await;
     shop.write_row("done", "CONFIRMED", FUTURE).await;
@@ -27,7 +25,7 @@ async fn what_has_expired_is_handled_again_and_a_dead_holders_claim_is_taken_ove
     assert_eq!(consumer.counters().duplicates, 1);
     // The third is remembered for another hour only.
     assert_eq!((shop.effects().await, shop.confirmed().await), (2, 2));
-    let taken: Vec<_> = log.lines().into_iter().filter(|line| line.contains("took over")).collect();
+    let taken = log.lines_with(&["WARN", "took over"]);
     assert_eq!(taken.len(), 1, "{taken:?}");
     assert!(taken[0].contains(&shop.key("dead")), "{taken:?}");
 }

@@ -10,7 +10,7 @@ use testkit::eventually;
 use tokio::sync::{Barrier, Notify};
 
 use super::{Handled, SOON, Shop, Transaction, handle, settled, take_effect};
-use crate::support::{Log, record};
+use crate::support::record;
 
 // promise: BX-8, ID-3
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -103,8 +103,7 @@ async fn a_consumer_dropped_in_its_handler_rolls_back_and_the_message_is_handled
 #[tokio::test]
 async fn a_transaction_kept_beyond_its_handler_is_reported_and_rolled_back_when_it_is_dropped() {
     let Some(shop) = Shop::open().await else { return };
-    let log = Log::default();
-    let _guard = tracing::subscriber::set_default(log.clone());
+    let (log, _guard) = testkit::logs::of_this_thread();
     let kept = Arc::new(Mutex::new(Vec::new()));
     let keep = Arc::clone(&kept);
     let handler = move |message: Message<String>, mut transaction: Transaction| {
@@ -124,7 +123,7 @@ async fn a_transaction_kept_beyond_its_handler_is_reported_and_rolled_back_when_
     let consumer = builder.start_in_transaction(store, handler).await.unwrap();
     shop.send("o-1").await;
     eventually("it is reported", SOON, async || {
-        log.lines().iter().any(|line| line.contains("has kept its transaction"))
+        !log.lines_with(&["has kept its transaction"]).is_empty()
     })
     .await;
     assert_eq!(shop.effects().await, 0);

@@ -1,8 +1,5 @@
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use futures_util::FutureExt as _;
 use tokio::time::advance;
-use tracing::{Event, Level, Metadata, Subscriber, span};
 
 use super::*;
 use crate::idempotency::SharedIdempotencyStore;
@@ -49,14 +46,14 @@ async fn a_claim_is_a_lease_of_five_minutes_and_never_longer_than_the_retention(
 // promise: ID-15
 #[tokio::test(start_paused = true)]
 async fn taking_over_an_expired_claim_is_logged_as_a_warning() {
-    let warnings = Warnings::default();
-    let _guard = tracing::subscriber::set_default(warnings.clone());
+    let (log, _guard) = testkit::logs::of_this_thread();
+    let warnings = || log.lines_with(&["WARN"]).len();
     let store = MemoryIdempotencyStore::new();
     own(&store, "k").await;
-    assert_eq!(warnings.count(), 0);
+    assert_eq!(warnings(), 0);
     advance(5 * MINUTE).await;
     own(&store, "k").await;
-    assert_eq!(warnings.count(), 1);
+    assert_eq!(warnings(), 1);
 }
 
 // promise: ID-16, BX-3
@@ -231,32 +228,4 @@ async fn the_shared_wrapper_forwards_every_method() {
     assert!(!store.is_confirmed("a").await.unwrap());
     assert_eq!(store.purge_expired().await.unwrap(), 1);
     assert_eq!(inner.size().await.unwrap(), 0);
-}
-
-/// Counts warnings.
-#[derive(Clone, Default)]
-struct Warnings(Arc<AtomicUsize>);
-
-impl Warnings {
-    fn count(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-impl Subscriber for Warnings {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
-    }
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-    fn event(&self, event: &Event<'_>) {
-        if *event.metadata().level() == Level::WARN {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-    fn enter(&self, _: &span::Id) {}
-    fn exit(&self, _: &span::Id) {}
 }

@@ -302,7 +302,7 @@ impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Panics {
 #[tokio::test]
 async fn a_panic_after_a_handler_lets_no_more_handlers_run_at_once() {
     let subscriber = tracing_subscriber::registry().with(Panics(AtomicBool::new(false)));
-    let _guard = tracing::subscriber::set_default(subscriber);
+    let _guard = testkit::logs::to_this_thread(subscriber);
     let bench = Bench::new(&Broker::memory()).await;
     let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let handler = {

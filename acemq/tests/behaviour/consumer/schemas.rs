@@ -19,7 +19,6 @@ use testkit::eventually;
 use crate::{
     consumer::bench::{Bench, SOON, next, recorder, settled},
     on_every_broker,
-    support::logs,
 };
 
 const SCHEMA: &str = r#"{"type": "record", "name": "shop.Order", "fields": [
@@ -152,7 +151,7 @@ on_every_broker! {
 // promise: SR-4
 #[tokio::test]
 async fn a_registry_in_memory_says_that_it_is_for_tests() {
-    let (log, _guard) = logs::of_this_thread();
+    let (log, _guard) = testkit::logs::of_this_thread();
     let registry = MemorySchemaRegistry::new();
     assert_eq!(
         log.lines_with(&["WARN", "acemq", "schema registry in memory is for tests"]).len(),

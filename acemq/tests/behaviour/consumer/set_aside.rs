@@ -11,7 +11,6 @@ use testkit::eventually;
 use crate::{
     consumer::bench::{Bench, SOON, next, recorder, settled},
     on_every_broker,
-    support::logs,
 };
 
 const MOMENT: Duration = Duration::from_millis(20);
@@ -250,7 +249,7 @@ on_every_broker! {
 
 #[tokio::test(start_paused = true)]
 async fn what_fails_is_logged_with_its_reason() {
-    let (log, _guard) = logs::of_this_thread();
+    let (log, _guard) = testkit::logs::of_this_thread();
     let broker = MemoryBroker::new();
     let mq = acemq::connect(broker.url()).await.unwrap();
     mq.declare_queue(&Queue::new("orders").dead_letters()).await.unwrap();

@@ -1,17 +1,11 @@
 //! What a consumer says about itself: metrics and log.
 
-use std::{
-    collections::BTreeMap,
-    fmt::Debug,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use acemq::{
     Ack, Claim, HandlerError, IdempotencyStore, MemoryIdempotencyStore, Message, Queue, RetryPolicy,
 };
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
-use tracing::{Event, Level, Metadata, Subscriber, field::Visit, span};
 
 use crate::{
     consumer::bench::{Bench, recorder},
@@ -149,53 +143,6 @@ async fn copies_that_do_not_land_are_counted_by_the_queue_they_were_for() {
     assert!(count("acemq.retry.rung.missing", "rung", &format!("{}.retry.5s", bench.queue)));
 }
 
-/// Collects the texts of log and spans.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<String>>>);
-
-impl Log {
-    fn any(&self, part: &str) -> bool {
-        self.0.lock().unwrap().iter().any(|text| text.contains(part))
-    }
-}
-
-struct Text(String);
-
-impl Visit for Text {
-    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn Debug) {
-        self.0.push_str(&format!("{}={value:?} ", field.name()));
-    }
-}
-
-impl Subscriber for Log {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() <= Level::WARN || metadata.is_span()
-    }
-
-    fn event(&self, event: &Event<'_>) {
-        let mut text = Text(String::new());
-        event.record(&mut text);
-        self.0.lock().unwrap().push(text.0);
-    }
-
-    fn new_span(&self, attributes: &span::Attributes<'_>) -> span::Id {
-        let mut text = Text(format!("span {} ", attributes.metadata().name()));
-        attributes.record(&mut text);
-        self.0.lock().unwrap().push(text.0);
-        span::Id::from_u64(1)
-    }
-
-    fn record(&self, _span: &span::Id, values: &span::Record<'_>) {
-        let mut text = Text(String::new());
-        values.record(&mut text);
-        self.0.lock().unwrap().push(text.0);
-    }
-
-    fn record_follows_from(&self, _span: &span::Id, _follows: &span::Id) {}
-    fn enter(&self, _span: &span::Id) {}
-    fn exit(&self, _span: &span::Id) {}
-}
-
 // promise: BX-7
 #[tokio::test]
 async fn deliveries_that_wait_for_a_store_that_is_down_are_gauged() {
@@ -230,15 +177,14 @@ async fn deliveries_that_wait_for_a_store_that_is_down_are_gauged() {
 async fn a_retention_shorter_than_the_retry_ladder_is_warned_about() {
     let broker = Broker::memory();
     let bench = Bench::new(&broker).await;
-    let log = Log::default();
-    let _guard = tracing::subscriber::set_default(log.clone());
+    let (log, _guard) = testkit::logs::of_this_thread();
     let hour = Duration::from_secs(3_600);
     for (retention, warned) in [(4 * hour, false), (2 * hour, true)] {
         let store = MemoryIdempotencyStore::new().retention(retention);
         let builder = bench.mq.consumer::<String>(&*bench.queue).idempotent(store);
         let policy = RetryPolicy::fixed(4, hour);
         let _consumer = builder.retry(policy).start(recorder().0).await.unwrap();
-        assert_eq!(log.any("forgets confirmations"), warned);
+        assert_eq!(!log.lines_with(&["WARN", "forgets confirmations"]).is_empty(), warned);
     }
 }
 
@@ -247,8 +193,7 @@ async fn a_retention_shorter_than_the_retry_ladder_is_warned_about() {
 async fn taking_over_an_expired_claim_is_warned_about() {
     let broker = Broker::memory();
     let bench = Bench::new(&broker).await;
-    let log = Log::default();
-    let _guard = tracing::subscriber::set_default(log.clone());
+    let (log, _guard) = testkit::logs::of_this_thread();
     let store = MemoryIdempotencyStore::new();
     let key = format!("{}/id-1", bench.queue);
     store.try_claim(&key).await.unwrap();
@@ -257,39 +202,36 @@ async fn taking_over_an_expired_claim_is_warned_about() {
     let _consumer = builder.start(record).await.unwrap();
     bench.mq.send_to_queue(&bench.queue, "o-1").id("id-1").await.unwrap();
     seen.recv().await.unwrap();
-    assert!(log.any("took over an expired claim"));
+    assert_eq!(log.lines_with(&["WARN", "took over an expired claim"]).len(), 1);
 }
 
 #[tokio::test]
 async fn a_quorum_queue_without_a_dead_letter_target_is_warned_about() {
     let broker = Broker::memory();
     let mq = acemq::connect(&*broker.url).await.unwrap();
-    let log = Log::default();
-    let _guard = tracing::subscriber::set_default(log.clone());
+    let (log, _guard) = testkit::logs::of_this_thread();
     let target = Queue::new("wired").argument("x-dead-letter-exchange", "acemq.dlx");
     for queue in [Queue::new("safe").dead_letters(), Queue::new("classic").classic(), target] {
         mq.declare_queue(&queue).await.unwrap();
     }
-    assert!(!log.any("dead-letter target"));
+    assert!(log.lines_with(&["dead-letter target"]).is_empty());
     mq.declare_queue(&Queue::new("bare")).await.unwrap();
-    assert!(log.any("dead-letter target"));
+    assert_eq!(log.lines_with(&["WARN", "dead-letter target"]).len(), 1);
 }
 
 #[tokio::test]
 async fn a_handler_runs_in_a_span_that_names_its_message_and_ends_with_the_outcome() {
     let broker = Broker::memory();
     let bench = Bench::new(&broker).await;
-    let log = Log::default();
-    let _guard = tracing::subscriber::set_default(log.clone());
+    let (log, _guard) = testkit::logs::of_this_thread();
     let builder = bench.mq.consumer::<String>(&*bench.queue);
     let consumer = builder.start(recorder().0).await.unwrap();
     let sent = bench.mq.send_to_queue(&bench.queue, "o-1").message_type("order.placed");
     sent.id("id-1").await.unwrap();
     until("it is handled", || consumer.counters().acknowledged == 1).await;
     consumer.close().await.unwrap();
-    let queue = &bench.queue;
-    assert!(log.any(&format!(
-        "span consume queue={queue} message_id=\"id-1\" message_type=\"order.placed\" attempt=1"
-    )));
-    assert!(log.any("outcome=\"acked\""));
+    let queue = format!("queue={}", bench.queue);
+    let named = [&*queue, r#"message_id="id-1""#, r#"message_type="order.placed""#, "attempt=1"];
+    let ended = [&named[..], &["consume{", r#"outcome="acked""#, "close"]].concat();
+    assert_eq!(log.lines_with(&ended).len(), 1, "{log:?}");
 }

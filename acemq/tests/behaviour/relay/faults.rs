@@ -16,10 +16,7 @@ use acemq::{
 use futures_util::FutureExt as _;
 use tokio::time::{Instant, sleep};
 
-use crate::support::{
-    logs,
-    stores::{Faulty, Minimal},
-};
+use crate::support::stores::{Faulty, Minimal};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -46,7 +43,7 @@ pub(super) async fn pending(outbox: &impl OutboxStore) -> u64 {
 // promise: BX-10
 #[tokio::test(start_paused = true)]
 async fn an_hour_without_a_broker_costs_no_attempt_and_then_everything_goes_out() {
-    let (log, _guard) = logs::of_this_thread();
+    let (log, _guard) = testkit::logs::of_this_thread();
     let broker = MemoryBroker::new();
     let mq = connected(&broker).await;
     let outbox = MemoryOutboxStore::new();
@@ -455,7 +452,7 @@ async fn closing_the_client_closes_relays_before_consumers_before_the_connection
 // promise: OB-31
 #[tokio::test(start_paused = true)]
 async fn a_second_active_relay_is_said_in_the_log() {
-    let (log, _guard) = logs::of_this_thread();
+    let (log, _guard) = testkit::logs::of_this_thread();
     let broker = MemoryBroker::new();
     let mq = connected(&broker).await;
     let outbox = MemoryOutboxStore::new();

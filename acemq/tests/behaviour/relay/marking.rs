@@ -6,12 +6,12 @@ use acemq::{ErrorKind, MemoryOutboxStore, OutboxRelay, OutboxStore, testing::Mem
 use tokio::time::{Instant, sleep};
 
 use super::faults::{connected, in_queue, pending, record};
-use crate::support::{logs, stores::Faulty};
+use crate::support::stores::Faulty;
 
 // promise: OB-22
 #[tokio::test(start_paused = true)]
 async fn what_was_published_is_marked_after_an_outage_of_the_store_and_goes_out_once() {
-    let (log, _guard) = logs::of_this_thread();
+    let (log, _guard) = testkit::logs::of_this_thread();
     let broker = MemoryBroker::new();
     let mq = connected(&broker).await;
     let store = Faulty::new();

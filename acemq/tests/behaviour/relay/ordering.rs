@@ -22,7 +22,6 @@ use super::faults::{connected, in_queue, pending};
 use crate::{
     on_every_broker,
     support::{
-        logs,
         stores::{Faulty, Minimal},
         wire::take,
     },
@@ -160,7 +159,7 @@ async fn what_may_have_been_published_goes_out_again_before_what_is_behind_it() 
 // promise: BX-5
 #[tokio::test(start_paused = true)]
 async fn a_relay_stands_by_until_the_active_one_ends() {
-    let (log, _guard) = logs::of_this_thread();
+    let (log, _guard) = testkit::logs::of_this_thread();
     let broker = MemoryBroker::new();
     let mq = connected(&broker).await;
     let outbox = MemoryOutboxStore::new();
