@@ -223,6 +223,10 @@ pub(crate) trait ConsumeChannel: Send + fmt::Debug {
     /// A handle for settling deliveries from any task.
     fn settler(&self) -> Arc<dyn Settler>;
 
+    /// Lets the broker hand over another prefetch of deliveries, whatever is held unsettled of those
+    /// before, which stays so and can be settled as ever.
+    fn renew(&mut self) -> BoxFuture<'_, Result<()>>;
+
     /// Stops new deliveries (basic.cancel) and waits for the broker's answer. What had arrived
     /// before still comes out of `poll_next`, then `Ended(Cancelled)`.
     fn cancel(&mut self) -> BoxFuture<'_, Result<()>>;

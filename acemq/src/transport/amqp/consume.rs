@@ -45,7 +45,7 @@ pub(super) async fn subscribe(
             encode::basic_qos(out, number, subscription.prefetch);
         };
         let consume = |out: &mut BytesMut, number| {
-            encode::basic_consume(out, number, &channel.inner.tag, &subscription);
+            encode::basic_consume(out, number, &channel.inner.tag(0), &subscription);
         };
         let started = async {
             channel.inner.call(qos).await?;
@@ -102,12 +102,21 @@ impl ConsumeChannel for AmqpConsume {
         Arc::clone(&self.inner) as Arc<dyn Settler>
     }
 
+    fn renew(&mut self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async {
+            let action = format!("go on consuming from queue {:?}", self.inner.subscription.queue);
+            let (inner, what) = (Arc::clone(&self.inner), action.clone());
+            let renew = async move { inner.renew().await.map_err(|over| over.error(&what)) };
+            self.inner.core.complete(action, renew).await
+        })
+    }
+
     fn cancel(&mut self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async {
             if self.inner.drain.get().is_some() {
                 return Ok(());
             }
-            let action = format!("stop consuming from queue {:?}", self.inner.queue);
+            let action = format!("stop consuming from queue {:?}", self.inner.subscription.queue);
             let (inner, what) = (Arc::clone(&self.inner), action.clone());
             self.inner
                 .core

@@ -27,6 +27,10 @@ pub(super) struct Consumer {
     pub(super) queue: QueueName,
     queue_id: Id,
     prefetch: usize,
+    /// The last tag from before the prefetch was renewed, and how many up to it are unsettled:
+    /// they take no room.
+    renewed_at: u64,
+    held: usize,
     /// Deliveries by tag.
     unsettled: BTreeMap<u64, Stored>,
     /// The tag given out last.
@@ -53,7 +57,7 @@ enum Next {
 
 impl Consumer {
     pub(super) fn has_room(&self) -> bool {
-        self.end.is_none() && self.unsettled.len() < self.prefetch
+        self.end.is_none() && self.unsettled.len() - self.held < self.prefetch
     }
 
     /// Takes a delivery, and says whom to wake.
@@ -110,6 +114,8 @@ impl State {
             queue: queue.name.clone(),
             queue_id: queue.id,
             prefetch: if *prefetch == 0 { usize::MAX } else { usize::from(*prefetch) },
+            renewed_at: 0,
+            held: 0,
             unsettled: BTreeMap::new(),
             last_tag: 0,
             taken: 0,
@@ -145,6 +151,9 @@ impl State {
             self.lose(&[id], &format!("unknown delivery tag {tag}"));
             return false;
         };
+        if tag <= consumer.renewed_at {
+            consumer.held -= 1;
+        }
         let waits = was_full && consumer.has_room();
         let Some((queue, queue_id)) = self.queue_of(id) else { return true };
         if waits && let Some(queue) = self.queues.get_mut(&queue) {
@@ -156,6 +165,22 @@ impl State {
             Settlement::Requeue => self.put_back(&queue, queue_id, [stored]),
         }
         self.run(&queue);
+        true
+    }
+
+    /// Gives a consumer its whole prefetch again. `false` if it has ended.
+    fn renew(&mut self, id: Id) -> bool {
+        let Some(consumer) = self.consumers.get_mut(&id).filter(|found| found.end.is_none()) else {
+            return false;
+        };
+        let was_full = !consumer.has_room();
+        consumer.renewed_at = consumer.last_tag;
+        consumer.held = consumer.unsettled.len();
+        let Some((name, _)) = self.queue_of(id).filter(|_| was_full) else { return true };
+        if let Some(queue) = self.queues.get_mut(&name) {
+            queue.waiting.push_back(id);
+        }
+        self.run(&name);
         true
     }
 
@@ -248,6 +273,19 @@ impl ConsumeChannel for MemoryChannel {
 
     fn settler(&self) -> Arc<dyn Settler> {
         Arc::new(MemorySettler { broker: self.broker.clone(), id: self.id })
+    }
+
+    fn renew(&mut self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let renewed = self
+                .broker
+                .upgrade()
+                .is_some_and(|broker| broker.act(|state| state.renew(self.id)));
+            if renewed {
+                return Ok(());
+            }
+            Err(Error::new(ErrorKind::Lost, "go on consuming: the subscription has ended"))
+        })
     }
 
     fn cancel(&mut self) -> BoxFuture<'_, Result<()>> {

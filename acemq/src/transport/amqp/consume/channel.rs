@@ -38,10 +38,10 @@ pub(super) struct SubscriptionChannel {
     number: u16,
     /// As long as this lives lapin uses the number for nothing else.
     _reserved: Throwaway,
-    /// The consumer's tag.
-    pub(super) tag: String,
-    pub(super) queue: String,
-    pub(super) prefetch: u16,
+    /// What the tags of its consumers, one after the other, begin with.
+    name: String,
+    /// What its consumers ask for.
+    pub(super) subscription: Subscription,
     /// Once the channel is gone the broker has taken back whatever was not settled.
     open: AtomicBool,
     state: Mutex<State>,
@@ -62,6 +62,10 @@ pub(super) struct State {
     pub(super) reader: Option<Waker>,
     /// Who waits for an answer, in the order of the questions.
     asking: VecDeque<oneshot::Sender<()>>,
+    /// How many consumers came before this one.
+    renewals: u32,
+    /// How many answers to the cancelling of a consumer will be about one that another follows.
+    renewing: u32,
     /// No more deliveries come, and the channel is there still.
     pub(super) cancelled: Option<ConsumeEnd>,
     /// We have closed the channel, and the broker has not answered.
@@ -99,15 +103,40 @@ impl SubscriptionChannel {
             tap: Arc::clone(tap),
             number: channel.channel.id(),
             _reserved: channel,
-            tag: format!("acemq-{}", uuid::Uuid::new_v4()),
-            queue: subscription.queue.clone(),
-            prefetch: subscription.prefetch,
+            name: format!("acemq-{}", uuid::Uuid::new_v4()),
+            subscription: subscription.clone(),
             open: AtomicBool::new(true),
             state: Mutex::default(),
             drain: OnceLock::new(),
         });
         tap.connect(inner.number, Arc::clone(&inner) as Arc<dyn OwnChannel>);
         inner
+    }
+
+    /// The tag of the consumer after that many renewals.
+    pub(super) fn tag(&self, renewals: u32) -> String {
+        format!("{}-{renewals}", self.name)
+    }
+
+    /// The tag of the consumer there is.
+    pub(super) fn current_tag(&self) -> String {
+        self.tag(self.lock().renewals)
+    }
+
+    /// Has the next consumer take this one's place. The prefetch is each consumer's own, so what
+    /// the former ones hold, on the same channel, takes no room from it.
+    pub(super) async fn renew(&self) -> Result<(), Over> {
+        let (cancelled, _) = oneshot::channel();
+        let (sender, consuming) = oneshot::channel();
+        self.write(|state, number| {
+            state.asking.extend([cancelled, sender]);
+            encode::basic_cancel(&mut state.out, number, &self.tag(state.renewals));
+            state.renewals += 1;
+            let tag = self.tag(state.renewals);
+            encode::basic_consume(&mut state.out, number, &tag, &self.subscription);
+            state.renewing += 1;
+        })?;
+        self.answered(consuming).await
     }
 
     /// Closes the channel and waits for the broker's answer.
@@ -130,6 +159,10 @@ impl SubscriptionChannel {
             state.asking.push_back(sender);
             question(&mut state.out, number);
         })?;
+        self.answered(answer).await
+    }
+
+    async fn answered(&self, answer: oneshot::Receiver<()>) -> Result<(), Over> {
         answer.await.map_err(|_| self.lock().over.clone().unwrap_or(Over::Closed))
     }
 
@@ -176,7 +209,12 @@ impl SubscriptionChannel {
             }
             Method::CancelOk => {
                 let mut state = self.lock();
-                state.cancelled.get_or_insert(ConsumeEnd::Cancelled);
+                match state.renewing.checked_sub(1) {
+                    Some(others) => state.renewing = others,
+                    None => {
+                        state.cancelled.get_or_insert(ConsumeEnd::Cancelled);
+                    }
+                }
                 state.answer();
                 state.wake();
             }
@@ -328,7 +366,7 @@ impl Over {
 impl fmt::Debug for SubscriptionChannel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AmqpConsume")
-            .field("queue", &self.queue)
+            .field("queue", &self.subscription.queue)
             .field("channel", &self.number)
             .finish_non_exhaustive()
     }

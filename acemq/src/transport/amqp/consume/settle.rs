@@ -31,7 +31,8 @@ impl SubscriptionChannel {
     /// Stops the deliveries, and makes sure of what was settled before.
     pub(super) async fn cancel(&self) -> Result<(), Over> {
         let (start, settled) = (Instant::now(), self.lock().settled);
-        self.call(|out, number| encode::basic_cancel(out, number, &self.tag)).await?;
+        let tag = self.current_tag();
+        self.call(|out, number| encode::basic_cancel(out, number, &tag)).await?;
         let drain = Drain { commit: start.elapsed(), settled };
         let _ = self.drain.set(drain);
         self.round_trip().await
@@ -54,7 +55,7 @@ impl SubscriptionChannel {
 
     /// Whatever was written before has reached the channel process when this returns.
     async fn round_trip(&self) -> Result<(), Over> {
-        self.call(|out, number| encode::basic_qos(out, number, self.prefetch)).await
+        self.call(|out, number| encode::basic_qos(out, number, self.subscription.prefetch)).await
     }
 
     fn settle(&self, write: impl FnOnce(&mut BytesMut, u16)) -> bool {
