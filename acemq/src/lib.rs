@@ -42,6 +42,7 @@
 //! | exchanges, queues, bindings | [`Topology`], [`Queue`], [`Exchange`] |
 //! | sending | [`Client::publisher`], [`Publisher`] |
 //! | handling, retries, dead letters | [`Client::consumer`], [`ConsumerBuilder`], [`RetryPolicy`] |
+//! | looking at dead letters, and putting them back | [`Client::peek`], [`Client::replay`] |
 //! | duplicates | [`ConsumerBuilder::idempotent`], [`IdempotencyStore`] |
 //! | exactly once in effect | [`ConsumerBuilder::start_in_transaction`], and the crate `acemq-sql` |
 //! | messages that commit with a database | [`OutboxRelay`], [`OutboxRecord`], and the crate `acemq-sql` |
@@ -62,7 +63,7 @@
 //!
 //! Every wait is bounded, and every future may be dropped at any await: no message is lost by it.
 //! What works in the background stops when its handle ([`Consumer`], [`OutboxRelay`],
-//! [`Maintenance`]) is dropped.
+//! [`Maintenance`], [`Replay`]) is dropped.
 //!
 //! # Features
 //!
@@ -92,6 +93,7 @@ mod maintenance;
 mod outbox;
 mod patience;
 mod publish;
+mod replay;
 mod retry;
 mod schema;
 #[cfg(test)]
@@ -142,6 +144,10 @@ pub use outbox::{
 pub use publish::{
     BatchError, MakeRecord, PublishContext, PublishInterceptor, Publisher, Receipt, SendBatch,
     SendMessage,
+};
+pub use replay::{
+    BodyView, Peek, QueuedMessage, ReasonCount, ReasonCounts, Replay, ReplayBuilder, ReplayOutcome,
+    ReplayProgress, ReplayReason,
 };
 pub use retry::RetryPolicy;
 pub use schema::{

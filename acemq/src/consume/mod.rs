@@ -27,6 +27,7 @@ mod transaction;
 mod transactional;
 mod work;
 
+pub(crate) use self::copies::for_queue;
 pub use self::{
     ack::{Ack, HandlerError},
     builder::ConsumerBuilder,

@@ -223,9 +223,9 @@ pub(crate) trait ConsumeChannel: Send + fmt::Debug {
     /// A handle for settling deliveries from any task.
     fn settler(&self) -> Arc<dyn Settler>;
 
-    /// Lets the broker hand over another prefetch of deliveries, whatever is held unsettled of those
-    /// before, which stays so and can be settled as ever.
-    fn renew(&mut self) -> BoxFuture<'_, Result<()>>;
+    /// Lets the broker hand over so many deliveries more, whatever is held unsettled of those before,
+    /// which stays so and can be settled as ever.
+    fn renew(&mut self, prefetch: u16) -> BoxFuture<'_, Result<()>>;
 
     /// Stops new deliveries (basic.cancel) and waits for the broker's answer. What had arrived
     /// before still comes out of `poll_next`, then `Ended(Cancelled)`.

@@ -16,5 +16,6 @@ mod consumer;
 mod maintenance;
 mod publish;
 mod relay;
+mod replay;
 #[path = "../support/mod.rs"]
 mod support;

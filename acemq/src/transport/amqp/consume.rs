@@ -102,11 +102,12 @@ impl ConsumeChannel for AmqpConsume {
         Arc::clone(&self.inner) as Arc<dyn Settler>
     }
 
-    fn renew(&mut self) -> BoxFuture<'_, Result<()>> {
-        Box::pin(async {
+    fn renew(&mut self, prefetch: u16) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
             let action = format!("go on consuming from queue {:?}", self.inner.subscription.queue);
             let (inner, what) = (Arc::clone(&self.inner), action.clone());
-            let renew = async move { inner.renew().await.map_err(|over| over.error(&what)) };
+            let renew =
+                async move { inner.renew(prefetch).await.map_err(|over| over.error(&what)) };
             self.inner.core.complete(action, renew).await
         })
     }

@@ -168,12 +168,13 @@ impl State {
         true
     }
 
-    /// Gives a consumer its whole prefetch again. `false` if it has ended.
-    fn renew(&mut self, id: Id) -> bool {
+    /// Gives a consumer room for so many more. `false` if it has ended.
+    fn renew(&mut self, id: Id, prefetch: u16) -> bool {
         let Some(consumer) = self.consumers.get_mut(&id).filter(|found| found.end.is_none()) else {
             return false;
         };
         let was_full = !consumer.has_room();
+        consumer.prefetch = prefetch.into();
         consumer.renewed_at = consumer.last_tag;
         consumer.held = consumer.unsettled.len();
         let Some((name, _)) = self.queue_of(id).filter(|_| was_full) else { return true };
@@ -275,12 +276,11 @@ impl ConsumeChannel for MemoryChannel {
         Arc::new(MemorySettler { broker: self.broker.clone(), id: self.id })
     }
 
-    fn renew(&mut self) -> BoxFuture<'_, Result<()>> {
+    fn renew(&mut self, prefetch: u16) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            let renewed = self
-                .broker
-                .upgrade()
-                .is_some_and(|broker| broker.act(|state| state.renew(self.id)));
+            let broker = self.broker.upgrade();
+            let renewed =
+                broker.is_some_and(|broker| broker.act(|state| state.renew(self.id, prefetch)));
             if renewed {
                 return Ok(());
             }

@@ -125,11 +125,12 @@ impl SubscriptionChannel {
 
     /// Has the next consumer take this one's place. The prefetch is each consumer's own, so what
     /// the former ones hold, on the same channel, takes no room from it.
-    pub(super) async fn renew(&self) -> Result<(), Over> {
-        let (cancelled, _) = oneshot::channel();
+    pub(super) async fn renew(&self, prefetch: u16) -> Result<(), Over> {
+        let ((set, _), (cancelled, _)) = (oneshot::channel(), oneshot::channel());
         let (sender, consuming) = oneshot::channel();
         self.write(|state, number| {
-            state.asking.extend([cancelled, sender]);
+            state.asking.extend([set, cancelled, sender]);
+            encode::basic_qos(&mut state.out, number, prefetch);
             encode::basic_cancel(&mut state.out, number, &self.tag(state.renewals));
             state.renewals += 1;
             let tag = self.tag(state.renewals);
