@@ -43,6 +43,7 @@
 //! | sending | [`Client::publisher`], [`Publisher`] |
 //! | handling, retries, dead letters | [`Client::consumer`], [`ConsumerBuilder`], [`RetryPolicy`] |
 //! | looking at dead letters, and putting them back | [`Client::peek`], [`Client::replay`] |
+//! | order | [`ConsumerBuilder::ordered_by_header`], [`Client::partitions`], [`OnFailure`] |
 //! | duplicates | [`ConsumerBuilder::idempotent`], [`IdempotencyStore`] |
 //! | exactly once in effect | [`ConsumerBuilder::start_in_transaction`], and the crate `acemq-sql` |
 //! | messages that commit with a database | [`OutboxRelay`], [`OutboxRecord`], and the crate `acemq-sql` |
@@ -59,7 +60,7 @@
 //! Publishing is at least once: a failed send says whether the message may have arrived all the
 //! same. Handling is at least once, and once in effect with an idempotency store. Nothing is
 //! acknowledged before its handler has succeeded or its copy is safe elsewhere. The order of
-//! messages is not promised where there are retries or several handlers.
+//! messages is not promised where there are retries or several handlers, unless it is asked for.
 //!
 //! Every wait is bounded, and every future may be dropped at any await: no message is lost by it.
 //! What works in the background stops when its handle ([`Consumer`], [`OutboxRelay`],
@@ -91,6 +92,7 @@ mod error;
 mod idempotency;
 mod maintenance;
 mod outbox;
+mod partition;
 mod patience;
 mod publish;
 mod replay;
@@ -125,8 +127,8 @@ pub use codec::{Avro, AvroReader, AvroValues};
 pub use connection::{Client, Connect, ConnectionState, StateWatch, connect, connect_lazy};
 pub use consume::{
     Ack, CommitError, ConsumeContext, ConsumeInterceptor, Consumer, ConsumerBuilder,
-    ConsumerCounters, ConsumerState, HandlerError, Message, Settlement, StartConsumer,
-    TransactionClaim, TransactionalStore,
+    ConsumerCounters, ConsumerState, HaltedKey, HandlerError, Message, OnFailure, Settlement,
+    StartConsumer, TransactionClaim, TransactionalStore,
 };
 #[cfg(feature = "encryption")]
 pub use encryption::{Encrypted, Keyring};
@@ -140,6 +142,10 @@ pub use outbox::{
     ClaimRequest, ClaimedRecord, Discard, FailedRecord, MemoryOutboxStore, OutboxCounts,
     OutboxRecord, OutboxRelay, OutboxRelayBuilder, OutboxSignal, OutboxStore, RecordClaim,
     RelayLock, RelayOrder, RelayState, SharedOutboxStore, StoredRecord, StuckRecord,
+};
+pub use partition::{
+    DeclarePartitions, HaltedPartition, PartitionedConsumer, PartitionedConsumerBuilder,
+    PartitionedPublisher, Partitions, StartPartitionedConsumer,
 };
 pub use publish::{
     BatchError, MakeRecord, PublishContext, PublishInterceptor, Publisher, Receipt, SendBatch,

@@ -1,11 +1,12 @@
 //! How a consumer is set up and started.
 
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use super::{
     Ack, HandlerError, Message, StartConsumer,
-    handle::Typed,
+    handle::{Handle, Typed},
     key::{KeyScope, MessageKey},
+    order::{MakeOrderKey, OnFailure, OrderedBy},
     start::Settings,
     transaction::TransactionalStore,
     transactional::Transactional,
@@ -59,6 +60,7 @@ const DEFAULT_IN_PROGRESS_WAIT: Duration = Duration::from_secs(1);
 pub struct ConsumerBuilder<T, C = AnyFormat> {
     settings: Settings,
     key: MessageKey<T>,
+    order_key: Option<MakeOrderKey<T>>,
     codec: C,
 }
 
@@ -79,8 +81,11 @@ impl Client {
                 store: None,
                 in_progress_wait: DEFAULT_IN_PROGRESS_WAIT,
                 handler_timeout: None,
+                ordered_by: None,
+                on_failure: None,
             },
             key: MessageKey { scope: KeyScope::Queue, make: None },
+            order_key: None,
             codec: AnyFormat,
         }
     }
@@ -104,6 +109,90 @@ impl<T, C> ConsumerBuilder<T, C> {
     /// then the dead-letter queue.
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
         self.settings.policy = policy;
+        self
+    }
+
+    /// Handles the messages that have one value in that header one after the other, in the order of
+    /// the queue, while those of others are handled at the same time, up to the
+    /// [`concurrency`](Self::concurrency). That a key is in use is remembered only while messages of
+    /// it are here.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> acemq::Result<()> {
+    /// use std::time::Duration;
+    /// use acemq::{OnFailure, Message};
+    ///
+    /// # let mq = acemq::connect("memory://ordered-example").await?;
+    /// # mq.declare_queue(&acemq::Queue::new("orders").dead_letters()).await?;
+    /// let consumer = mq
+    ///     .consumer::<String>("orders")
+    ///     .concurrency(8)
+    ///     .prefetch(100)
+    ///     .ordered_by_header("x-customer")
+    ///     .on_failure(OnFailure::retry_in_place(3, Duration::from_secs(1)).then_skip())
+    ///     .start(async |_: Message<String>| Ok(()))
+    ///     .await?;
+    /// # drop(consumer);
+    /// # mq.close().await
+    /// # }
+    /// ```
+    ///
+    /// The order is that of this process: with several on one queue each has its share of a key's
+    /// messages. For an order over several processes see [`Client::partitions`]. A broker that takes
+    /// messages back, because a connection was lost, delivers them again, also those that were handled:
+    /// what may not happen twice is for [`idempotent`](Self::idempotent).
+    ///
+    /// A failure never lets the next message of the key overtake: see
+    /// [`on_failure`](Self::on_failure). A message that somebody else is handling is waited for in its
+    /// place. One that the handler rejects or parks, or declares to be beyond help
+    /// ([`HandlerError::fatal`]), and one that cannot be read, is set aside in every case, and the next
+    /// has its turn.
+    ///
+    /// A key is text or an integer, and the empty text is one as any other. A message without the
+    /// header, or with another type of value in it, goes to the dead-letter queue with that reason.
+    pub fn ordered_by_header(mut self, name: impl Into<String>) -> Self {
+        self.settings.ordered_by = Some(OrderedBy::Header(name.into()));
+        self
+    }
+
+    /// As [`ordered_by_header`](Self::ordered_by_header), by the routing key: for messages that were
+    /// published under their key. A message that comes back through a dead-letter exchange or a
+    /// replay has another.
+    pub fn ordered_by_routing_key(mut self) -> Self {
+        self.settings.ordered_by = Some(OrderedBy::RoutingKey);
+        self
+    }
+
+    /// As [`ordered_by_header`](Self::ordered_by_header), by something that the payload says.
+    ///
+    /// The body is read once more for it, one message after the other, when it arrives: a header or
+    /// the routing key costs less. While a body cannot be read for a while (its claim-check store is
+    /// away), what is behind it waits. A message for which making the key panics goes to the
+    /// dead-letter queue.
+    pub fn ordered_by<K: Into<String>>(
+        mut self,
+        key: impl Fn(&T) -> K + Send + Sync + 'static,
+    ) -> Self {
+        self.settings.ordered_by = Some(OrderedBy::Payload);
+        self.order_key = Some(Box::new(move |payload| key(payload).into()));
+        self
+    }
+
+    /// All messages of the queue one after the other; a failure that stops them stops the consumer.
+    pub(crate) fn one_after_the_other(mut self) -> Self {
+        self.settings.ordered_by = Some(OrderedBy::Queue);
+        self
+    }
+
+    /// What becomes of a message that fails, where messages are handled in order. Default
+    /// [`OnFailure::stop`]: nothing of its key is handled any more, what has come of it is held, and
+    /// other keys go on; [`Consumer::halted`](super::Consumer::halted) lists such keys and
+    /// [`Consumer::resume`](super::Consumer::resume) lets one go on. What is held has its place in the
+    /// [`prefetch`](Self::prefetch); a broker takes it back after its consumer timeout (30 minutes by
+    /// default), and then the message is tried again.
+    pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
+        self.settings.on_failure = Some(on_failure);
         self
     }
 
@@ -184,7 +273,12 @@ impl<T, C> ConsumerBuilder<T, C> {
     /// The same consumer with another codec, which then reads just what it accepts. Default
     /// [`AnyFormat`].
     pub fn codec<D>(self, codec: D) -> ConsumerBuilder<T, D> {
-        ConsumerBuilder { settings: self.settings, key: self.key, codec }
+        ConsumerBuilder {
+            settings: self.settings,
+            key: self.key,
+            order_key: self.order_key,
+            codec,
+        }
     }
 
     /// Starts to consume. Awaiting it means that the broker has accepted the subscription.
@@ -214,9 +308,39 @@ impl<T, C> ConsumerBuilder<T, C> {
         Fut: Future<Output = Result<R, HandlerError>> + Send + 'static,
         R: Into<Ack>,
     {
+        let (settings, fault, handle) = self.handled_by(handler);
+        settings.start(fault, handle)
+    }
+
+    /// The same consumer of each of these queues.
+    pub(crate) fn start_on_each<F, Fut, R>(
+        self,
+        queues: Vec<String>,
+        handler: F,
+    ) -> Vec<StartConsumer>
+    where
+        T: Send + 'static,
+        C: Decode<T>,
+        F: Fn(Message<T>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, HandlerError>> + Send + 'static,
+        R: Into<Ack>,
+    {
+        let (settings, fault, handle) = self.handled_by(handler);
+        settings.start_on_each(queues, fault, &handle)
+    }
+
+    fn handled_by<F, Fut, R>(self, handler: F) -> (Settings, Option<&'static str>, Arc<dyn Handle>)
+    where
+        T: Send + 'static,
+        C: Decode<T>,
+        F: Fn(Message<T>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, HandlerError>> + Send + 'static,
+        R: Into<Ack>,
+    {
         let fault = (self.key.make.is_some() && self.settings.store.is_none())
             .then_some("it makes keys and has no idempotency store to look them up in");
-        self.settings.start(fault, Box::new(Typed::new(self.codec, self.key, handler)))
+        let handle = Typed::new(self.codec, self.key, self.order_key, handler);
+        (self.settings, fault, Arc::new(handle))
     }
 
     /// Starts to consume with a handler whose writes, the claim on its message and the confirmation
@@ -254,12 +378,46 @@ impl<T, C> ConsumerBuilder<T, C> {
         F: Fn(Message<T>, S::Transaction) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<S::Transaction, HandlerError>> + Send + 'static,
     {
+        let (settings, fault, handle) = self.handled_in_transaction(store, handler);
+        settings.start(fault, handle)
+    }
+
+    /// The same transactional consumer of each of these queues.
+    pub(crate) fn start_on_each_in_transaction<S, F, Fut>(
+        self,
+        queues: Vec<String>,
+        store: S,
+        handler: F,
+    ) -> Vec<StartConsumer>
+    where
+        T: Send + 'static,
+        C: Decode<T>,
+        S: TransactionalStore,
+        F: Fn(Message<T>, S::Transaction) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<S::Transaction, HandlerError>> + Send + 'static,
+    {
+        let (settings, fault, handle) = self.handled_in_transaction(store, handler);
+        settings.start_on_each(queues, fault, &handle)
+    }
+
+    fn handled_in_transaction<S, F, Fut>(
+        self,
+        store: S,
+        handler: F,
+    ) -> (Settings, Option<&'static str>, Arc<dyn Handle>)
+    where
+        T: Send + 'static,
+        C: Decode<T>,
+        S: TransactionalStore,
+        F: Fn(Message<T>, S::Transaction) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<S::Transaction, HandlerError>> + Send + 'static,
+    {
         let fault = self.settings.store.is_some().then_some(
             "it is both idempotent and transactional; leave out the idempotency store, since the \
              transaction writes down what was handled",
         );
-        let handle = Transactional::new(self.codec, self.key, store, handler);
-        self.settings.start(fault, Box::new(handle))
+        let handle = Transactional::new(self.codec, self.key, self.order_key, store, handler);
+        (self.settings, fault, Arc::new(handle))
     }
 }
 

@@ -1,11 +1,14 @@
 //! The handle of a running consumer.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, PoisonError},
+};
 
 use tokio::{sync::watch, time::Instant};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{ConsumerCounters, runtime::Core};
+use super::{ConsumerCounters, HaltedKey, runtime::Core};
 use crate::{connection::Stop, error::Result};
 
 /// What a consumer is doing.
@@ -25,6 +28,16 @@ pub enum ConsumerState {
         /// Which attempt is next, counted from 1.
         attempt: u32,
         /// Why it was lost, or why the last attempt failed.
+        reason: String,
+    },
+    /// Not subscribed: a message failed, and nothing behind it may be handled before somebody resumes
+    /// it. Only a partition's consumer does this.
+    Halted {
+        /// The message that failed.
+        message_id: String,
+        /// How many attempts it has had.
+        attempts: u32,
+        /// Why the last of them failed.
         reason: String,
     },
     /// Closed.
@@ -68,6 +81,34 @@ impl Consumer {
     #[must_use]
     pub fn counters(&self) -> ConsumerCounters {
         self.core.counters.read()
+    }
+
+    /// The keys of an ordered consumer of which nothing is handled any more, because a message failed
+    /// and [`OnFailure`](crate::OnFailure) says to stop.
+    #[must_use]
+    pub fn halted(&self) -> Vec<HaltedKey> {
+        self.core.work.halted()
+    }
+
+    /// Handles the messages of a key again, beginning with the one that failed; `false` if the key has
+    /// not halted.
+    pub fn resume(&self, key: &str) -> bool {
+        let resumed = self.core.work.resume(key);
+        if let Some(another) = resumed {
+            self.core.start(another);
+        }
+        resumed.is_some()
+    }
+
+    /// Lets a consumer go on that has halted as a whole.
+    pub(crate) fn resume_whole(&self) -> bool {
+        let resume = self.core.resume.lock().unwrap_or_else(PoisonError::into_inner).take();
+        resume.is_some_and(|resume| resume.send(()).is_ok())
+    }
+
+    /// Closes it by that time.
+    pub(crate) async fn close_by(&self, deadline: Instant) -> Result<()> {
+        self.core.stop(deadline).await
     }
 
     /// Stops taking messages, hands back what no handler has begun, and waits for running handlers

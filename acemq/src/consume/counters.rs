@@ -1,6 +1,9 @@
 //! What a consumer has done so far.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    iter::Sum,
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 use super::Settlement;
 
@@ -12,7 +15,7 @@ pub struct ConsumerCounters {
     pub acknowledged: u64,
     /// Duplicates acknowledged without running the handler.
     pub duplicates: u64,
-    /// Messages sent on to their next attempt.
+    /// Messages sent on to their next attempt, or tried again in their place.
     pub retried: u64,
     /// Messages in the dead-letter queue because the handler said so.
     pub rejected: u64,
@@ -31,6 +34,24 @@ pub struct ConsumerCounters {
     pub in_flight: u64,
     /// Of those, the ones that wait for an idempotency store that is down.
     pub waiting_for_store: u64,
+}
+
+impl Sum for ConsumerCounters {
+    fn sum<I: Iterator<Item = Self>>(counters: I) -> Self {
+        counters.fold(Self::default(), |sum, one| Self {
+            acknowledged: sum.acknowledged + one.acknowledged,
+            duplicates: sum.duplicates + one.duplicates,
+            retried: sum.retried + one.retried,
+            rejected: sum.rejected + one.rejected,
+            dead_lettered: sum.dead_lettered + one.dead_lettered,
+            parked: sum.parked + one.parked,
+            in_progress: sum.in_progress + one.in_progress,
+            returned: sum.returned + one.returned,
+            copies_failed: sum.copies_failed + one.copies_failed,
+            in_flight: sum.in_flight + one.in_flight,
+            waiting_for_store: sum.waiting_for_store + one.waiting_for_store,
+        })
+    }
 }
 
 #[derive(Debug, Default)]

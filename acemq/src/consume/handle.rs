@@ -11,6 +11,7 @@ use super::{
     interceptor::{self, ConsumeContext},
     key::MessageKey,
     message::Received,
+    order::{self, MakeOrderKey, Place},
     runtime::Core,
 };
 use crate::{
@@ -80,6 +81,10 @@ pub(super) trait Handle: Send + Sync {
         settler: &'a dyn Settler,
     ) -> BoxFuture<'a, Judged>;
 
+    /// The place of a message that is ordered by its payload, or why that cannot be read now. One
+    /// that can never be read has no place to keep.
+    fn place<'a>(&'a self, received: &'a Received) -> BoxFuture<'a, Result<Place, String>>;
+
     /// Whether the store that knows what was handled can be used.
     fn check_store<'a>(&'a self, core: &'a Core) -> BoxFuture<'a, Result<(), Error>>;
 
@@ -90,12 +95,18 @@ pub(super) trait Handle: Send + Sync {
 pub(super) struct Typed<T, C, F> {
     codec: C,
     key: MessageKey<T>,
+    order_key: Option<MakeOrderKey<T>>,
     handler: F,
 }
 
 impl<T, C, F> Typed<T, C, F> {
-    pub(super) fn new(codec: C, key: MessageKey<T>, handler: F) -> Self {
-        Self { codec, key, handler }
+    pub(super) fn new(
+        codec: C,
+        key: MessageKey<T>,
+        order_key: Option<MakeOrderKey<T>>,
+        handler: F,
+    ) -> Self {
+        Self { codec, key, order_key, handler }
     }
 }
 
@@ -117,6 +128,10 @@ where
         Box::pin(
             async move { unharmed(arrived, self.decode_and_handle(core, received, settler)).await },
         )
+    }
+
+    fn place<'a>(&'a self, received: &'a Received) -> BoxFuture<'a, Result<Place, String>> {
+        Box::pin(place(&self.codec, self.order_key.as_ref(), received))
     }
 
     fn check_store<'a>(&'a self, core: &'a Core) -> BoxFuture<'a, Result<(), Error>> {
@@ -209,6 +224,21 @@ pub(super) async fn decode<T, C: Decode<T>>(codec: &C, received: &Received) -> R
             Verdict::Undecodable { text: format!("could not be decoded: {}", chain(&error)) }
         }
     })
+}
+
+/// Where a message has its turn by what its payload says.
+pub(super) async fn place<T, C: Decode<T>>(
+    codec: &C,
+    order_key: Option<&MakeOrderKey<T>>,
+    received: &Received,
+) -> Result<Place, String> {
+    let Some(make) = order_key else { return Ok(Place::Free) };
+    match AssertUnwindSafe(decode(codec, received)).catch_unwind().await {
+        Ok(Ok(payload)) => Ok(order::by_payload(make, &payload)),
+        Ok(Err(Verdict::Failed { reason })) => Err(reason),
+        // Handling it comes to the same, and says what becomes of it.
+        Ok(Err(_)) | Err(_) => Ok(Place::Free),
+    }
 }
 
 /// Runs what handles a message between the interceptors.

@@ -46,6 +46,18 @@ impl Received {
         }
     }
 
+    /// As it came, to be handled once more.
+    pub(super) fn delivery(&self, tag: u64) -> Delivery {
+        Delivery {
+            tag,
+            redelivered: self.redelivered,
+            exchange: self.exchange.clone(),
+            routing_key: self.routing_key.clone(),
+            properties: self.properties.clone(),
+            body: self.body.clone(),
+        }
+    }
+
     pub(super) fn with_envelope(&self, envelope: Envelope) -> Self {
         Self {
             envelope,

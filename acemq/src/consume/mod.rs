@@ -13,9 +13,11 @@ mod consumer;
 mod copies;
 mod counters;
 mod handle;
+mod in_order;
 mod interceptor;
 mod key;
 mod message;
+mod order;
 mod outage;
 mod pacing;
 mod runtime;
@@ -35,6 +37,7 @@ pub use self::{
     counters::ConsumerCounters,
     interceptor::{ConsumeContext, ConsumeInterceptor, Settlement},
     message::Message,
+    order::{HaltedKey, OnFailure},
     start::StartConsumer,
     transaction::{CommitError, TransactionClaim, TransactionalStore},
 };

@@ -5,13 +5,16 @@ use std::{
     future::poll_fn,
     panic::AssertUnwindSafe,
     pin::pin,
-    sync::{Arc, OnceLock},
+    sync::{Arc, Mutex, OnceLock},
     task::Poll,
     time::Duration,
 };
 
 use futures_util::FutureExt as _;
-use tokio::{sync::watch, time::Instant};
+use tokio::{
+    sync::{Notify, oneshot, watch},
+    time::Instant,
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument as _;
 
@@ -22,9 +25,10 @@ use super::{
     handle::{Handle, Judged, Verdict},
     interceptor,
     message::Received,
+    order::{Order, OrderedBy, Place},
     pacing::Pacing,
     settle::Settling,
-    work::{Another, Task, Work},
+    work::{Another, Halt, Task, Work},
 };
 use crate::{
     connection::{Client, Stop},
@@ -33,12 +37,14 @@ use crate::{
     retry::RetryPolicy,
     telemetry::{ConsumeMeter, ConsumeOutcome},
     topology::declare_for_consumer,
-    transport::{BoxFuture, ConsumeChannel, ConsumeEnd, ConsumeEvent, Subscription},
+    transport::{
+        BoxFuture, ConsumeChannel, ConsumeEnd, ConsumeEvent, Delivery, Settler, Subscription,
+    },
 };
 
 /// The pauses between attempts at consuming again: doubling between these, with jitter.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(100);
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// How long past the drain bound what has to end by itself may take: giving claims up, and the
 /// broker's taking of the last settlements.
@@ -57,6 +63,8 @@ pub(super) struct Core {
     pub(super) exclusive: bool,
     pub(super) declares: bool,
     pub(super) policy: RetryPolicy,
+    /// Where messages are handled in order.
+    pub(super) order: Option<Order>,
     pub(super) idempotency: Option<Idempotency>,
     pub(super) in_progress_wait: Duration,
     pub(super) handler_timeout: Option<Duration>,
@@ -69,15 +77,21 @@ pub(super) struct Core {
     pub(super) abort: CancellationToken,
     pub(super) deadline: OnceLock<Instant>,
     pub(super) handlers: TaskTracker,
+    /// That a failure has stopped the whole consumer.
+    pub(super) halting: Notify,
+    /// For letting it go on, while it is stopped.
+    pub(super) resume: Mutex<Option<oneshot::Sender<()>>>,
     pub(super) pacing: Pacing,
     pub(super) stranded: watch::Sender<Option<usize>>,
-    pub(super) handle: Box<dyn Handle>,
+    pub(super) handle: Arc<dyn Handle>,
 }
 
 /// How one subscription came to its end.
 enum Pumped {
     Closing(Box<dyn ConsumeChannel>),
     Ended(String),
+    /// A failure has stopped the consumer.
+    Halted(Box<dyn ConsumeChannel>),
 }
 
 impl Core {
@@ -135,6 +149,7 @@ impl Core {
                     tracing::warn!(queue = %self.queue, %reason, "the consumer lost its channel");
                     self.state.send_replace(ConsumerState::Recovering { attempt: 1, reason });
                 }
+                Pumped::Halted(channel) => self.halt_until_resumed(channel).await,
             }
         }
         let stranded = self.drain(last).await;
@@ -168,16 +183,30 @@ impl Core {
     async fn pump(self: &Arc<Self>, mut channel: Box<dyn ConsumeChannel>) -> Pumped {
         let settler = channel.settler();
         let mut closing = pin!(self.closing.cancelled());
+        let in_order = self.order.as_ref().map(|order| &order.by);
         // The channel is read on while all handlers are busy, so that its end is seen at once. At
         // most the prefetch waits.
         loop {
             tokio::select! {
                 biased;
                 () = &mut closing => return Pumped::Closing(channel),
+                // The news may be of a channel before this one.
+                () = self.halting.notified() => if !self.work.halted().is_empty() {
+                    return Pumped::Halted(channel);
+                },
                 event = poll_fn(|context| channel.poll_next(context)) => match event {
                     ConsumeEvent::Delivery(delivery) => {
+                        let place = match in_order {
+                            None => Place::Free,
+                            Some(OrderedBy::Payload) => tokio::select! {
+                                biased;
+                                () = &mut closing => return Pumped::Closing(channel),
+                                place = self.place_by_payload(&delivery, &*settler) => place,
+                            },
+                            Some(by) => by.place(&delivery),
+                        };
                         let settler = Arc::clone(&settler);
-                        self.start(self.work.add(Task { delivery, settler }));
+                        self.start(self.work.add(Task { delivery, settler, place }));
                     }
                     ConsumeEvent::Ended(end) => return Pumped::Ended(explain(end)),
                 },
@@ -187,7 +216,7 @@ impl Core {
 
     /// Starts a worker where one is wanted. It is a task of its own, so that the waiting of its
     /// handlers is nobody else's.
-    fn start(self: &Arc<Self>, another: Another) {
+    pub(super) fn start(self: &Arc<Self>, another: Another) {
         if another == Another::Start {
             self.handlers.spawn(Arc::clone(self).take_on());
         }
@@ -203,18 +232,26 @@ impl Core {
                 self.start(another);
                 step_back().await;
             }
+            let place = task.place.clone();
             // The broker has taken it back, which the reader of the channel is about to see.
             if !task.settler.is_open() {
+                self.work.done(&place);
                 continue;
             }
             let mut gave_way = false;
             let processed = AssertUnwindSafe(self.process(task, &mut gave_way)).catch_unwind();
-            // Whatever panics here, the worker goes on: somebody has to take what waits.
-            if processed.await.is_err() {
-                tracing::error!(queue = %self.queue, "a settlement panicked");
+            match processed.await {
+                Ok(None) => self.work.done(&place),
+                Ok(Some((task, halt))) => self.halt(task, halt),
+                // Whatever panics here, the worker goes on: somebody has to take what waits.
+                Err(_) => {
+                    tracing::error!(queue = %self.queue, "a settlement panicked");
+                    self.work.done(&place);
+                }
             }
             if gave_way {
-                return;
+                // What was behind it may have come to its turn.
+                return self.start(self.work.another());
             }
             if turn.elapsed() >= TURN {
                 tokio::task::yield_now().await;
@@ -223,10 +260,41 @@ impl Core {
         }
     }
 
-    /// Handles a delivery; `gave_way` tells whether the worker's place was given away meanwhile.
-    async fn process(self: &Arc<Self>, Task { delivery, settler }: Task, gave_way: &mut bool) {
+    /// Handles a delivery; `gave_way` tells whether the worker's place was given away meanwhile. What
+    /// may not be passed by comes back, with the reason.
+    async fn process(self: &Arc<Self>, task: Task, gave_way: &mut bool) -> Option<(Task, Halt)> {
+        let Task { delivery, settler, place } = task;
         let started = Instant::now();
         let tag = delivery.tag;
+        let received = Arc::new(self.receive(delivery));
+        let envelope = &received.envelope;
+        let _in_flight = InFlight::new(self, envelope.attempt);
+        let span = tracing::info_span!(
+            "consume",
+            queue = %self.queue,
+            message_id = envelope.id,
+            message_type = envelope.message_type,
+            attempt = envelope.attempt,
+            outcome = tracing::field::Empty,
+        );
+        let judged = self.judge_in_place(&place, &received, &*settler).instrument(span.clone());
+        let judged = match judged.await {
+            Ok(judged) => judged,
+            Err(halt) => {
+                span.record("outcome", ConsumeOutcome::Failed.name());
+                let delivery = received.delivery(tag);
+                return Some((Task { delivery, settler, place }, halt));
+            }
+        };
+        let settling = Settling { core: self, settler: &*settler, tag };
+        let settled = self.settle(&judged, &settling, started, gave_way);
+        let outcome = settled.instrument(span.clone()).await;
+        span.record("outcome", outcome.name());
+        None
+    }
+
+    /// What has arrived, with its envelope read.
+    pub(super) fn receive(&self, delivery: Delivery) -> Received {
         let mut envelope = envelope::read(
             &delivery.properties.headers,
             ReadContext {
@@ -238,39 +306,29 @@ impl Core {
         let clock = self.client.clock();
         // From the first copy on, a message of unknown age has one.
         envelope.first_seen.get_or_insert_with(|| clock.now());
-        let _in_flight = InFlight::new(self, envelope.attempt);
-        let span = tracing::info_span!(
-            "consume",
-            queue = %self.queue,
-            message_id = envelope.id,
-            message_type = envelope.message_type,
-            attempt = envelope.attempt,
-            outcome = tracing::field::Empty,
-        );
-        let received = Arc::new(Received::new(delivery, envelope, Arc::clone(&self.queue), clock));
-        let settling = Settling { core: self, settler: &*settler, tag };
-        let settled = self.judge_and_settle(received, &settling, started, gave_way);
-        let outcome = settled.instrument(span.clone()).await;
-        span.record("outcome", outcome.name());
+        Received::new(delivery, envelope, Arc::clone(&self.queue), clock)
     }
 
-    async fn judge_and_settle(
+    pub(super) async fn judge(&self, received: &Arc<Received>, settler: &dyn Settler) -> Judged {
+        tokio::select! {
+            biased;
+            judged = self.handle.judge(self, Arc::clone(received), settler) => judged,
+            () = self.past_grace() => Judged::new(Arc::clone(received), Verdict::Returned),
+        }
+    }
+
+    async fn settle(
         self: &Arc<Self>,
-        received: Arc<Received>,
+        judged: &Judged,
         settling: &Settling<'_>,
         started: Instant,
         gave_way: &mut bool,
     ) -> ConsumeOutcome {
-        let judged = tokio::select! {
-            biased;
-            judged = self.handle.judge(self, Arc::clone(&received), settling.settler) => judged,
-            () = self.past_grace() => Judged::new(received, Verdict::Returned),
-        };
         let give_way = || {
             *gave_way = true;
             self.start(self.work.give_way());
         };
-        let settlement = settling.settle(&judged, give_way).await;
+        let settlement = settling.settle(judged, give_way).await;
         self.counters.settled(settlement);
         let outcome = outcome(settlement);
         self.meter.settled(judged.received.envelope.message_type(), outcome, started.elapsed());
@@ -287,13 +345,16 @@ impl Core {
     }
 
     /// Hands back what no handler has begun, waits for those running, makes sure that the broker
-    /// has their settlements, and says how many had to be stopped.
+    /// has their settlements, and says how many had to be stopped. Where order matters nothing goes
+    /// back before the handlers are done: somebody else would begin with what comes behind.
     async fn drain(&self, last: Option<Box<dyn ConsumeChannel>>) -> usize {
         let deadline = self.deadline.get().copied().unwrap_or_else(Instant::now);
         let mut channel = None;
         let waiting = self.work.close();
         if let Some(mut open) = last {
-            hand_back(&mut *open, waiting, deadline).await;
+            if self.order.is_none() {
+                hand_back(&mut *open, waiting, deadline).await;
+            }
             channel = Some(open);
         }
         self.handlers.close();

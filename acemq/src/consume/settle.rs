@@ -141,26 +141,32 @@ impl Settling<'_> {
         let core = self.core;
         let copy = Arc::new(copy);
         let target = &*copy.routing_key;
-        let published = tokio::select! {
-            biased;
-            () = core.abort.cancelled() => return self.give_back(),
-            published = self.publish(&copy, settlement) => published,
-        };
-        match published {
-            Ok(true) => {
-                core.pacing.landed(target);
-                self.ack(settlement)
-            }
-            Ok(false) => Settlement::Returned,
-            Err(error) => {
-                core.counters.copy_failed();
-                let wait = core.pacing.failed(target);
-                tracing::warn!(
-                    queue = %core.queue, target, %error,
-                    "the copy of a message did not land; the message goes back in {wait:?}"
-                );
-                self.hold(wait).await;
-                self.give_back()
+        loop {
+            let published = tokio::select! {
+                biased;
+                () = core.abort.cancelled() => return self.give_back(),
+                published = self.publish(&copy, settlement) => published,
+            };
+            let error = match published {
+                Ok(true) => {
+                    core.pacing.landed(target);
+                    return self.ack(settlement);
+                }
+                Ok(false) => return Settlement::Returned,
+                Err(error) => error,
+            };
+            core.counters.copy_failed();
+            let wait = core.pacing.failed(target);
+            // Where order matters, going back would let the next message overtake it.
+            let stays = core.order.is_some();
+            let next = if stays { "is tried again" } else { "goes back" };
+            tracing::warn!(
+                queue = %core.queue, target, %error,
+                "the copy of a message did not land; the message {next} in {wait:?}"
+            );
+            self.hold(wait).await;
+            if !stays || core.closing.is_cancelled() {
+                return self.give_back();
             }
         }
     }
@@ -196,8 +202,12 @@ impl Settling<'_> {
         if self.settler.ack(self.tag) { settlement } else { Settlement::Returned }
     }
 
+    /// Where order matters this happens at the end of the consumer or of the channel only, and the
+    /// broker puts everything in its place when the channel closes.
     fn give_back(&self) -> Settlement {
-        self.settler.nack(self.tag, true);
+        if self.core.order.is_none() {
+            self.settler.nack(self.tag, true);
+        }
         Settlement::Returned
     }
 }

@@ -3,15 +3,16 @@
 use std::{
     fmt,
     future::IntoFuture,
-    sync::{Arc, OnceLock, Weak},
+    sync::{Arc, Mutex, OnceLock, Weak},
     time::Duration,
 };
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle, task::TaskTracker};
 
 use super::{
     Consumer, ConsumerState, claim::Idempotency, counters::Counters, handle::Handle,
+    order::{self, OnFailure, Order, OrderedBy},
     pacing::Pacing, runtime::Core, work::Work,
 };
 use crate::{
@@ -24,6 +25,7 @@ use crate::{
 };
 
 /// All of a consumer's settings that do not concern its payload.
+#[derive(Clone)]
 pub(super) struct Settings {
     pub(super) client: Client,
     pub(super) queue: String,
@@ -35,17 +37,32 @@ pub(super) struct Settings {
     pub(super) store: Option<SharedIdempotencyStore>,
     pub(super) in_progress_wait: Duration,
     pub(super) handler_timeout: Option<Duration>,
+    pub(super) ordered_by: Option<OrderedBy>,
+    pub(super) on_failure: Option<OnFailure>,
 }
 
 impl Settings {
+    /// A consumer of each of these queues.
+    pub(super) fn start_on_each(
+        self,
+        queues: Vec<String>,
+        fault: Option<&'static str>,
+        handle: &Arc<dyn Handle>,
+    ) -> Vec<StartConsumer> {
+        let each = queues.into_iter().map(|queue| Self { queue, ..self.clone() });
+        each.map(|settings| settings.start(fault, Arc::clone(handle))).collect()
+    }
+
     /// A consumer that handles its messages like this; `fault` is what is wrong with how it was
     /// set up.
     pub(super) fn start(
         self,
         fault: Option<&'static str>,
-        handle: Box<dyn Handle>,
+        handle: Arc<dyn Handle>,
     ) -> StartConsumer {
         let queue: Arc<str> = self.queue.into();
+        let fault = fault.or_else(|| order::fault(self.ordered_by.as_ref(), self.on_failure, &self.policy));
+        let on_failure = self.on_failure.unwrap_or_default();
         let core = Core {
             meter: ConsumeMeter::new(&queue, self.client.transport_name()),
             client: self.client,
@@ -55,6 +72,7 @@ impl Settings {
             exclusive: self.exclusive,
             declares: self.declares,
             policy: self.policy,
+            order: self.ordered_by.map(|by| Order { by, on_failure }),
             idempotency: self.store.map(Idempotency::new),
             in_progress_wait: self.in_progress_wait,
             handler_timeout: self.handler_timeout,
@@ -64,6 +82,8 @@ impl Settings {
             abort: CancellationToken::new(),
             deadline: OnceLock::new(),
             handlers: TaskTracker::new(),
+            halting: Notify::new(),
+            resume: Mutex::new(None),
             pacing: Pacing::default(),
             stranded: watch::Sender::new(None),
             handle,

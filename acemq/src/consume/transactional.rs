@@ -9,6 +9,7 @@ use super::{
     handle::{self, Handle, Judged, Verdict},
     key::MessageKey,
     message::Received,
+    order::{MakeOrderKey, Place},
     runtime::Core,
     settle::COMMIT,
     transaction::{CommitError, TransactionClaim, TransactionalStore},
@@ -33,6 +34,7 @@ const LONGEST_ROLLBACK: Duration = Duration::from_secs(5);
 pub(super) struct Transactional<T, C, S, F> {
     codec: C,
     key: MessageKey<T>,
+    order_key: Option<MakeOrderKey<T>>,
     store: S,
     handler: F,
 }
@@ -48,8 +50,14 @@ enum Run {
 }
 
 impl<T, C, S, F> Transactional<T, C, S, F> {
-    pub(super) fn new(codec: C, key: MessageKey<T>, store: S, handler: F) -> Self {
-        Self { codec, key, store, handler }
+    pub(super) fn new(
+        codec: C,
+        key: MessageKey<T>,
+        order_key: Option<MakeOrderKey<T>>,
+        store: S,
+        handler: F,
+    ) -> Self {
+        Self { codec, key, order_key, store, handler }
     }
 }
 
@@ -71,6 +79,10 @@ where
         Box::pin(async move {
             handle::unharmed(arrived, self.decode_and_handle(core, received, settler)).await
         })
+    }
+
+    fn place<'a>(&'a self, received: &'a Received) -> BoxFuture<'a, Result<Place, String>> {
+        Box::pin(handle::place(&self.codec, self.order_key.as_ref(), received))
     }
 
     fn check_store<'a>(&'a self, _: &'a Core) -> BoxFuture<'a, Result<()>> {

@@ -26,7 +26,7 @@ pub struct SendBatch<'a, I: Iterator> {
 }
 
 impl<'a, I: Iterator> SendBatch<'a, I> {
-    pub(super) fn new(payloads: I, send: Send<'a, I::Item>) -> Self {
+    pub(crate) fn new(payloads: I, send: Send<'a, I::Item>) -> Self {
         Self { payloads, send }
     }
 }

@@ -6,6 +6,7 @@ mod codec;
 mod consume;
 mod idempotency;
 mod memory;
+mod ordered;
 mod publish_pipelined;
 mod publish_serial;
 mod relay;
@@ -131,6 +132,20 @@ pub(crate) const ROWS: &[Row] = &[
         messages: 20_000,
         measure: FOR_INFORMATION,
         run: |bench| Box::pin(consume::run(bench, Quorum, consume::ONE_HANDLER)),
+    },
+    Row {
+        name: "consume/by-key/classic",
+        about: ordered::ABOUT,
+        messages: 20_000,
+        measure: FOR_INFORMATION,
+        run: |bench| Box::pin(ordered::run(bench, Classic)),
+    },
+    Row {
+        name: "consume/by-key/quorum",
+        about: ordered::ABOUT,
+        messages: 20_000,
+        measure: FOR_INFORMATION,
+        run: |bench| Box::pin(ordered::run(bench, Quorum)),
     },
     Row {
         name: "relay/one-by-one/postgres/classic",

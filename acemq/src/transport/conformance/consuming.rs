@@ -16,6 +16,7 @@ conformance!(
     a_queue_that_is_deleted_cancels_its_consumers,
     acknowledgements_before_a_close_are_kept,
     an_exclusive_consumer_is_the_only_one,
+    of_the_consumers_of_a_queue_with_a_single_active_one_the_next_takes_over,
     consumers_of_one_queue_take_turns,
     no_more_than_the_prefetch_is_delivered,
     a_quorum_queue_gives_a_message_up_after_its_delivery_limit,
@@ -122,6 +123,39 @@ async fn renewed_twice(bench: &Bench, queue: &str) {
     assert_eq!(bodies.iter().filter(|body| "1234".contains(**body)).count(), 4);
     bodies.sort_unstable();
     assert_eq!(bodies, ["1", "2", "3", "4", "6", "7"]);
+}
+
+async fn of_the_consumers_of_a_queue_with_a_single_active_one_the_next_takes_over(
+    bench: Arc<Bench>,
+) {
+    for kind in ["classic", "quorum"] {
+        let queue = bench
+            .queue_with([
+                ("x-queue-type", kind.into()),
+                ("x-single-active-consumer", true.into()),
+            ])
+            .await;
+        let mut first = bench.consume(&queue, 2).await;
+        let mut second = bench.consume(&queue, 2).await;
+        let mut third = bench.consume(&queue, 2).await;
+        fill(&bench, &queue, 5).await;
+        let held = [delivery(&mut first).await, delivery(&mut first).await];
+        assert_eq!(bodies(&held), ["0", "1"]);
+        assert!(!gives_within(&mut second, MOMENT).await, "two are active on a {kind} queue");
+
+        // What it held comes to the next one first, in order.
+        drop(first);
+        let taken_over = [delivery(&mut second).await, delivery(&mut second).await];
+        assert_eq!(bodies(&taken_over), ["0", "1"]);
+        assert!(second.settler().ack(taken_over[0].tag));
+        assert_eq!(delivery(&mut second).await.body, "2");
+        assert!(!gives_within(&mut third, MOMENT).await, "two are active on a {kind} queue");
+
+        // One that is cancelled keeps what it holds, and gets nothing more.
+        second.cancel().await.unwrap();
+        assert_eq!(delivery(&mut third).await.body, "3");
+        second.close().await;
+    }
 }
 
 async fn a_message_that_is_rejected_without_dead_letters_is_gone(bench: Arc<Bench>) {

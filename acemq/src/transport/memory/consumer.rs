@@ -207,7 +207,8 @@ impl State {
     pub(super) fn end_consumer(&mut self, id: Id, end: ConsumeEnd) {
         let Some(consumer) = self.consumers.get_mut(&id) else { return };
         let was_active = consumer.end.is_none();
-        if was_active || matches!(end, ConsumeEnd::Lost(_)) {
+        let is_lost = matches!(end, ConsumeEnd::Lost(_));
+        if was_active || is_lost {
             consumer.end = Some(end);
         }
         self.effects.wake.extend(consumer.waker.take());
@@ -216,6 +217,10 @@ impl State {
         queue.remove_consumer(id);
         if queue.auto_delete && queue.consumers.is_empty() {
             self.remove_queue(&name);
+        } else if !is_lost {
+            // Another may be the one active consumer from now on. Where the channel is lost, what it
+            // held comes first.
+            self.run(&name);
         }
     }
 

@@ -22,6 +22,7 @@ const DEAD_LETTER_EXCHANGE: &str = "x-dead-letter-exchange";
 const DEAD_LETTER_ROUTING_KEY: &str = "x-dead-letter-routing-key";
 const DELIVERY_LIMIT_ARGUMENT: &str = "x-delivery-limit";
 const QUEUE_TYPE: &str = "x-queue-type";
+const SINGLE_ACTIVE: &str = "x-single-active-consumer";
 
 impl State {
     pub(super) fn declare_exchange(&mut self, spec: &ExchangeSpec) -> Result<()> {
@@ -240,6 +241,10 @@ fn rules(arguments: &Headers) -> Result<Rules, (ErrorKind, String)> {
                 let limit = number(name, value, u32::MAX.into())?;
                 rules.delivery_limit = u32::try_from(limit).ok();
             }
+            SINGLE_ACTIVE => match value {
+                HeaderValue::Bool(single) => rules.single_active = *single,
+                _ => return Err((ErrorKind::Config, format!("{name} is neither true nor false"))),
+            },
             QUEUE_TYPE => match text(name, value)?.as_str() {
                 "classic" => {}
                 "quorum" => rules.quorum = true,
@@ -292,8 +297,14 @@ fn conflict(spec: &QueueSpec, existing: &Queue) -> Option<Conflict> {
     if let Some((name, declared, existing)) = flags.into_iter().find(|(_, a, b)| a != b) {
         return Some(Conflict::new(name, declared.to_string(), existing.to_string()));
     }
-    let names =
-        [QUEUE_TYPE, TTL, DEAD_LETTER_EXCHANGE, DEAD_LETTER_ROUTING_KEY, DELIVERY_LIMIT_ARGUMENT];
+    let names = [
+        QUEUE_TYPE,
+        TTL,
+        DEAD_LETTER_EXCHANGE,
+        DEAD_LETTER_ROUTING_KEY,
+        DELIVERY_LIMIT_ARGUMENT,
+        SINGLE_ACTIVE,
+    ];
     names.into_iter().find_map(|name| {
         let declared = shown(name, &spec.arguments);
         let existing = shown(name, &existing.arguments);

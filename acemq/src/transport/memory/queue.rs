@@ -39,6 +39,8 @@ pub(super) struct Rules {
     pub(super) dead_letter_exchange: Option<String>,
     pub(super) dead_letter_routing_key: Option<String>,
     pub(super) quorum: bool,
+    /// Only one consumer at a time is given messages: the one that has been there longest.
+    pub(super) single_active: bool,
     /// How many times a message may be returned; for quorum queues only.
     pub(super) delivery_limit: Option<u32>,
 }
@@ -122,6 +124,16 @@ impl Queue {
         let place = self.ready.partition_point(|ready| ready.position < stored.position);
         self.ready.insert(place, stored);
         Ok(())
+    }
+
+    /// The consumer that is to have the next message, out of those with room.
+    pub(super) fn next_consumer(&mut self) -> Option<Id> {
+        if !self.rules.single_active {
+            return self.waiting.pop_front();
+        }
+        let active = *self.consumers.first()?;
+        let at = self.waiting.iter().position(|&waiting| waiting == active)?;
+        self.waiting.remove(at)
     }
 
     pub(super) fn remove_consumer(&mut self, id: Id) {

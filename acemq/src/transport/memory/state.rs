@@ -104,7 +104,7 @@ impl State {
         // Straight to a consumer that waits, so that a message with a lifetime of zero reaches
         // it; otherwise in line, where such a message expires at once.
         if queue.ready.is_empty()
-            && let Some(consumer) = queue.waiting.pop_front()
+            && let Some(consumer) = queue.next_consumer()
         {
             self.deliver(consumer, stored);
         } else {
@@ -122,7 +122,7 @@ impl State {
                 self.bury(name, &expired, Reason::Expired);
             } else if queue.ready.is_empty() {
                 break;
-            } else if let Some(consumer) = queue.waiting.pop_front()
+            } else if let Some(consumer) = queue.next_consumer()
                 && let Some(stored) = queue.ready.pop_front()
             {
                 self.deliver(consumer, stored);

@@ -13,7 +13,7 @@ use crate::transport::QueueInfo;
 ///
 /// It routes, delivers, expires and dead-letters as RabbitMQ does, on tokio's clock: with
 /// `tokio::time::pause` an hour passes in no time. What it does not do (headers exchanges,
-/// streams, priorities, length limits, single active consumers, unknown arguments) it refuses with
+/// streams, priorities, length limits, unknown arguments) it refuses with
 /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported). A queue declared as a quorum queue
 /// behaves as a classic one with RabbitMQ 4's delivery limit. Its one user is `guest`.
 ///

@@ -304,11 +304,10 @@ async fn what_was_published_can_be_looked_at() {
 async fn what_the_memory_broker_does_not_do_is_refused() {
     let broker = MemoryBroker::new();
     let link = dial(&broker).await;
-    let arguments: [(&str, HeaderValue); 5] = [
+    let arguments: [(&str, HeaderValue); 4] = [
         ("x-max-priority", 10.into()),
         ("x-max-length", 10.into()),
         ("x-queue-type", "stream".into()),
-        ("x-single-active-consumer", true.into()),
         ("x-not-known-yet", 1.into()),
     ];
     for (name, value) in arguments {

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use acemq::{Client, Message, RawBytes};
+use acemq::{Client, ConsumerBuilder, Message, RawBytes};
 use anyhow::{Result, ensure};
 use bytes::Bytes;
 use tokio::sync::Notify;
@@ -49,14 +49,28 @@ pub(super) async fn consume(
     messages: usize,
     handlers: usize,
 ) -> Result<()> {
-    let (handled, all) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
-    let done = Arc::clone(&all);
-    let consumer = mq
-        .consumer::<Bytes>(&queue)
+    handle_all(consumer(&mq, &queue, handlers), messages).await
+}
+
+pub(super) fn consumer(
+    mq: &Client,
+    queue: &str,
+    handlers: usize,
+) -> ConsumerBuilder<Bytes, RawBytes> {
+    mq.consumer::<Bytes>(queue)
         .codec(RawBytes::default())
         .prefetch(PREFETCH)
         .concurrency(handlers)
         .declare(false)
+}
+
+pub(super) async fn handle_all(
+    consumer: ConsumerBuilder<Bytes, RawBytes>,
+    messages: usize,
+) -> Result<()> {
+    let (handled, all) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
+    let done = Arc::clone(&all);
+    let consumer = consumer
         .start(move |message: Message<Bytes>| {
             let whole = message.payload().len() == body().len();
             if whole && handled.fetch_add(1, Ordering::Relaxed) + 1 == messages {
