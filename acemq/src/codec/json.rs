@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
-    Decode, Encode,
+    Decode, Encode, USUAL_LENGTH,
     guard::{Guarded, Limits},
     has_suffix, is_type, unreadable, unwritable,
 };
@@ -35,9 +35,11 @@ impl<T: Serialize + Sync + ?Sized> Encode<T> for Json {
     }
 
     async fn encode(&self, payload: &T) -> Result<Bytes> {
-        serde_json::to_vec(&Guarded::<_, Form>::new(payload))
-            .map(Bytes::from)
-            .map_err(|cause| unwritable("JSON", cause))
+        let mut body = Vec::with_capacity(USUAL_LENGTH);
+        match serde_json::to_writer(&mut body, &Guarded::<_, Form>::new(payload)) {
+            Ok(()) => Ok(body.into()),
+            Err(cause) => Err(unwritable("JSON", cause)),
+        }
     }
 }
 
