@@ -227,6 +227,15 @@ pub(crate) trait ConsumeChannel: Send + fmt::Debug {
     /// before still comes out of `poll_next`, then `Ended(Cancelled)`.
     fn cancel(&mut self) -> BoxFuture<'_, Result<()>>;
 
+    /// Consumes again after [`cancel`](Self::cancel), on the same channel: what was delivered
+    /// before is still settled on it. After an error the channel is of no use.
+    fn resume(&mut self, prefetch: u16) -> BoxFuture<'_, Result<()>>;
+
+    /// Changes the prefetch without a gap in consuming. What is out by then may come on top of it
+    /// until it is settled. Not for an exclusive subscription. After an error the channel is of no
+    /// use.
+    fn set_prefetch(&mut self, prefetch: u16) -> BoxFuture<'_, Result<()>>;
+
     /// Makes sure that the broker has taken every settlement handed over before, then closes the
     /// channel.
     fn close(self: Box<Self>) -> BoxFuture<'static, ()>;
@@ -262,4 +271,16 @@ pub(crate) enum ConsumeEnd {
     CancelledByBroker,
     /// The channel or the link was lost, for this reason.
     Lost(String),
+}
+
+impl fmt::Display for ConsumeEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cancelled => "the subscription was cancelled",
+            Self::CancelledByBroker => {
+                "the broker cancelled the consumer; its queue was deleted or its node went"
+            }
+            Self::Lost(reason) => reason,
+        })
+    }
 }

@@ -6,7 +6,7 @@ use std::{
     collections::VecDeque,
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     task::Waker,
@@ -38,15 +38,10 @@ pub(super) struct SubscriptionChannel {
     number: u16,
     /// As long as this lives lapin uses the number for nothing else.
     _reserved: Throwaway,
-    /// The consumer's tag.
-    pub(super) tag: String,
-    pub(super) queue: String,
-    pub(super) prefetch: u16,
+    pub(super) subscription: Subscription,
     /// Once the channel is gone the broker has taken back whatever was not settled.
     open: AtomicBool,
     state: Mutex<State>,
-    /// Once no more deliveries come.
-    pub(super) drain: OnceLock<Drain>,
 }
 
 #[derive(Debug, Default)]
@@ -69,7 +64,17 @@ pub(super) struct State {
     pub(super) over: Option<Over>,
     /// How many deliveries have been settled.
     pub(super) settled: u64,
+    /// The tags of the consumers that the broker has not cancelled.
+    pub(super) consumers: Vec<String>,
+    /// The last consumer's prefetch.
+    pub(super) prefetch: u16,
+    /// Once no more deliveries come.
+    pub(super) drain: Option<Drain>,
 }
+
+/// A question that the broker has not answered.
+#[must_use]
+pub(super) struct Asked(oneshot::Receiver<()>);
 
 #[derive(Debug)]
 struct Partial {
@@ -92,19 +97,16 @@ impl SubscriptionChannel {
         core: &Arc<Core>,
         channel: Throwaway,
         tap: &Arc<Tap>,
-        subscription: &Subscription,
+        subscription: Subscription,
     ) -> Arc<Self> {
         let inner = Arc::new(Self {
             core: Arc::clone(core),
             tap: Arc::clone(tap),
             number: channel.channel.id(),
             _reserved: channel,
-            tag: format!("acemq-{}", uuid::Uuid::new_v4()),
-            queue: subscription.queue.clone(),
-            prefetch: subscription.prefetch,
+            subscription,
             open: AtomicBool::new(true),
             state: Mutex::default(),
-            drain: OnceLock::new(),
         });
         tap.connect(inner.number, Arc::clone(&inner) as Arc<dyn OwnChannel>);
         inner
@@ -123,13 +125,18 @@ impl SubscriptionChannel {
         answer.await.map_err(|_| Over::Closed)
     }
 
-    /// Asks the broker something, and waits for its answer.
-    pub(super) async fn call(&self, question: impl FnOnce(&mut BytesMut, u16)) -> Result<(), Over> {
+    /// Asks the broker something; the answer is for [`answered`](Self::answered).
+    pub(super) fn ask(&self, question: impl FnOnce(&mut State, u16)) -> Result<Asked, Over> {
         let (sender, answer) = oneshot::channel();
         self.write(|state, number| {
             state.asking.push_back(sender);
-            question(&mut state.out, number);
+            question(state, number);
         })?;
+        Ok(Asked(answer))
+    }
+
+    /// Waits for the broker's answer.
+    pub(super) async fn answered(&self, Asked(answer): Asked) -> Result<(), Over> {
         answer.await.map_err(|_| self.lock().over.clone().unwrap_or(Over::Closed))
     }
 
@@ -174,9 +181,12 @@ impl SubscriptionChannel {
                 // What is left is the answer to a closing that crossed ours.
                 self.end(Over::Closed, |_| {});
             }
-            Method::CancelOk => {
+            Method::CancelOk { consumer_tag } => {
                 let mut state = self.lock();
-                state.cancelled.get_or_insert(ConsumeEnd::Cancelled);
+                state.consumers.retain(|tag| *tag != consumer_tag);
+                if state.consumers.is_empty() {
+                    state.cancelled.get_or_insert(ConsumeEnd::Cancelled);
+                }
                 state.answer();
                 state.wake();
             }
@@ -328,7 +338,7 @@ impl Over {
 impl fmt::Debug for SubscriptionChannel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AmqpConsume")
-            .field("queue", &self.queue)
+            .field("queue", &self.subscription.queue)
             .field("channel", &self.number)
             .finish_non_exhaustive()
     }

@@ -1,0 +1,8 @@
+//! What requests and replies promise, on every broker.
+
+mod answering;
+mod asking;
+mod bench;
+mod losses;
+mod metrics;
+mod wire;
