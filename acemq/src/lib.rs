@@ -43,6 +43,7 @@
 //! | sending | [`Client::publisher`], [`Publisher`] |
 //! | handling, retries, dead letters | [`Client::consumer`], [`ConsumerBuilder`], [`RetryPolicy`] |
 //! | consumers that grow, shrink and pause | [`ConsumerGroup`], [`StartConsumer::group`], [`Consumer::pause`] |
+//! | questions and answers | [`Client::requester`], [`Requester`], [`ConsumerBuilder::respond`], [`Responder`] |
 //! | duplicates | [`ConsumerBuilder::idempotent`], [`IdempotencyStore`] |
 //! | exactly once in effect | [`ConsumerBuilder::start_in_transaction`], and the crate `acemq-sql` |
 //! | messages that commit with a database | [`OutboxRelay`], [`OutboxRecord`], and the crate `acemq-sql` |
@@ -63,7 +64,7 @@
 //!
 //! Every wait is bounded, and every future may be dropped at any await: no message is lost by it.
 //! What works in the background stops when its handle ([`Consumer`], [`ConsumerGroup`],
-//! [`OutboxRelay`], [`Maintenance`]) is dropped.
+//! [`Responder`], [`Requester`], [`OutboxRelay`], [`Maintenance`]) is dropped.
 //!
 //! # Features
 //!

@@ -23,7 +23,7 @@ use crate::{
     codec::Encode,
     envelope::{self, Envelope, REPLY_ERROR},
     error::{ErrorKind, Result},
-    transport::{BoxFuture, Outgoing, Settler},
+    transport::{BoxFuture, DIRECT_REPLY_TO, Outgoing, Settler},
 };
 
 /// The type of a reply, whatever the request's: its routing key, the reply queue's name, is nobody's.
@@ -240,7 +240,11 @@ fn reply(core: &Core, received: &Received, content_type: &str, body: Bytes) -> O
     let address = request.reply_to().unwrap_or_default().to_owned();
     let id = envelope.id().to_owned();
     let headers = envelope::into_headers(envelope);
-    Outgoing::new((String::new(), address), id, content_type.to_owned(), headers, body)
+    // The broker returns every mandatory message to such an address, also one that it delivers.
+    let mandatory = !address.starts_with(DIRECT_REPLY_TO);
+    let target = (String::new(), address);
+    let reply = Outgoing::new(target, id, content_type.to_owned(), headers, body);
+    Outgoing { mandatory, ..reply }
 }
 
 /// Counts something that is taken back unless it is kept.

@@ -205,6 +205,12 @@ impl<'a> Prepared<'a> {
         &self.message
     }
 
+    /// Leaves a header out that was going to be written.
+    pub(crate) fn without_header(mut self, name: &str) -> Self {
+        Arc::make_mut(&mut self.message).properties.headers.remove(name);
+        self
+    }
+
     /// Hands it over; in this order it goes out.
     pub(crate) async fn hand_over(self, patience: &mut Patience) -> Result<HandedOver<'a>> {
         let Self { mut sending, message } = self;

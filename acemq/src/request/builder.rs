@@ -25,6 +25,7 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct RequesterBuilder {
     client: Client,
     timeout: Duration,
+    direct: bool,
 }
 
 impl Client {
@@ -40,7 +41,7 @@ impl Client {
     /// # Cancellation
     /// Dropping the future before it is done starts nothing.
     pub fn requester(&self) -> RequesterBuilder {
-        RequesterBuilder { client: self.clone(), timeout: DEFAULT_TIMEOUT }
+        RequesterBuilder { client: self.clone(), timeout: DEFAULT_TIMEOUT, direct: false }
     }
 }
 
@@ -52,10 +53,23 @@ impl RequesterBuilder {
         self
     }
 
+    /// Has replies come without a queue, by RabbitMQ's direct reply-to: on the very channel that
+    /// publishes the requests, so nothing has to be made or read for them. It asks no permission
+    /// to make a queue, and is a little faster.
+    ///
+    /// What it gives away: when the connection is lost, or its channel is closed, the requests in
+    /// flight can not be answered any more, and fail at once with [`ErrorKind::Lost`]; and no
+    /// responder learns that whoever asked is gone. A client has one such requester at a time, and
+    /// the memory broker has none: [`ErrorKind::Unsupported`].
+    pub fn direct_reply_to(mut self) -> Self {
+        self.direct = true;
+        self
+    }
+
     async fn run(self) -> Result<Requester> {
-        let replies = Arc::new(Replies::new(self.client.clone(), self.timeout)?);
-        let channel = replies.subscribe().await?;
-        let task = tokio::spawn(Arc::clone(&replies).run(channel));
+        let replies = Arc::new(Replies::new(self.client.clone(), self.timeout, self.direct)?);
+        let source = replies.subscribe().await?;
+        let task = tokio::spawn(Arc::clone(&replies).run(source));
         let weak: Weak<dyn Stop> = Arc::downgrade(&replies) as Weak<dyn Stop>;
         let task = AbortOnDropHandle::new(task);
         if !self.client.owns_requester(weak) {
@@ -76,6 +90,9 @@ impl IntoFuture for RequesterBuilder {
 
 impl fmt::Debug for RequesterBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RequesterBuilder").field("timeout", &self.timeout).finish_non_exhaustive()
+        f.debug_struct("RequesterBuilder")
+            .field("timeout", &self.timeout)
+            .field("direct", &self.direct)
+            .finish_non_exhaustive()
     }
 }

@@ -4,10 +4,17 @@
 //! died. A queue that was deleted, or lost with its connection, is made again under the same name:
 //! a reply that is still on its way finds it. Only where the broker has not seen the end of the old
 //! connection, and holds the queue for it, does another name help.
+//!
+//! With direct reply-to there is no queue: replies come on the publishing channel, and only to what
+//! was asked on that very channel.
 
 use std::{
     future::poll_fn,
-    sync::{Arc, Mutex, PoisonError, atomic::AtomicU64, atomic::Ordering},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Poll},
     time::Duration,
 };
 
@@ -23,7 +30,10 @@ use crate::{
     connection::{Client, Stop},
     envelope::{self, CORRELATION, Headers},
     error::{Error, ErrorKind, Result},
-    transport::{BoxFuture, ConsumeChannel, ConsumeEvent, Delivery, Link, QueueSpec, Subscription},
+    transport::{
+        BoxFuture, ConsumeChannel, ConsumeEvent, DIRECT_REPLY_TO, Delivery, Link, QueueSpec,
+        ReplyStream, Settler, Subscription,
+    },
 };
 
 /// The pauses between attempts at reading replies again: doubling between these, with jitter.
@@ -54,10 +64,42 @@ pub(super) struct Replies {
     pub(super) timeout: Duration,
     pub(super) waiting: Arc<Waiting>,
     pub(super) counters: Counters,
+    /// Whether replies come without a queue.
+    pub(super) direct: bool,
     address: watch::Sender<Address>,
     name: Mutex<Arc<str>>,
     losses: AtomicU64,
     closing: CancellationToken,
+}
+
+/// What replies come out of.
+pub(super) enum Source {
+    Queue(Box<dyn ConsumeChannel>),
+    Direct(Box<dyn ReplyStream>),
+}
+
+impl Source {
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<ConsumeEvent> {
+        match self {
+            Self::Queue(channel) => channel.poll_next(context),
+            Self::Direct(replies) => replies.poll_next(context),
+        }
+    }
+
+    /// What acknowledges, where that is needed.
+    fn settler(&self) -> Option<Arc<dyn Settler>> {
+        match self {
+            Self::Queue(channel) => Some(channel.settler()),
+            Self::Direct(_) => None,
+        }
+    }
+
+    async fn close(self) {
+        match self {
+            Self::Queue(channel) => channel.close().await,
+            Self::Direct(replies) => drop(replies),
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -69,7 +111,7 @@ pub(super) struct Counters {
 }
 
 impl Replies {
-    pub(super) fn new(client: Client, timeout: Duration) -> Result<Self> {
+    pub(super) fn new(client: Client, timeout: Duration, direct: bool) -> Result<Self> {
         if timeout.is_zero() {
             return Err(Error::new(
                 ErrorKind::Config,
@@ -83,7 +125,8 @@ impl Replies {
             waiting: Arc::default(),
             counters: Counters::default(),
             address: watch::Sender::new(lost),
-            name: Mutex::new(new_name()),
+            name: Mutex::new(if direct { DIRECT_REPLY_TO.into() } else { new_name() }),
+            direct,
             losses: AtomicU64::new(0),
             closing: CancellationToken::new(),
         })
@@ -134,8 +177,19 @@ impl Replies {
         Error::new(ErrorKind::Closed, format!("{what}: the {who} is closed"))
     }
 
-    /// Makes the reply queue and begins to read it.
-    pub(super) async fn subscribe(&self) -> Result<Box<dyn ConsumeChannel>> {
+    /// Makes the place that replies come to, and begins to read it.
+    pub(super) async fn subscribe(&self) -> Result<Source> {
+        let source = if self.direct {
+            let link = self.client.publishing_link().await?;
+            Source::Direct(link.direct_replies().await?)
+        } else {
+            Source::Queue(self.subscribe_to_queue().await?)
+        };
+        self.set_address(Address::Queue { name: self.queue(), losses: self.losses() });
+        Ok(source)
+    }
+
+    async fn subscribe_to_queue(&self) -> Result<Box<dyn ConsumeChannel>> {
         let link = self.client.consuming_link().await?;
         let mut name = self.queue();
         match declare(&*link, &name).await {
@@ -156,40 +210,42 @@ impl Replies {
             exclusive: false,
             arguments: Headers::new(),
         };
-        let channel = link.subscribe(subscription).await?;
-        self.set_address(Address::Queue { name, losses: self.losses() });
-        Ok(channel)
+        link.subscribe(subscription).await
     }
 
-    pub(super) async fn run(self: Arc<Self>, first: Box<dyn ConsumeChannel>) {
+    pub(super) async fn run(self: Arc<Self>, first: Source) {
         let _ended = Ended(&self);
         let mut next = Some(first);
         loop {
-            let mut channel = match next.take() {
-                Some(channel) => channel,
+            let mut source = match next.take() {
+                Some(source) => source,
                 None => tokio::select! {
                     () = self.closing.cancelled() => return,
-                    channel = self.subscribe_again() => channel,
+                    source = self.subscribe_again() => source,
                 },
             };
             let reason = tokio::select! {
                 biased;
-                () = self.closing.cancelled() => return channel.close().await,
-                reason = self.read(&mut *channel) => reason,
+                () = self.closing.cancelled() => return source.close().await,
+                reason = self.read(&mut source) => reason,
             };
+            drop(source);
             tracing::warn!(queue = %self.queue(), %reason, "the requester lost its reply queue");
             self.losses.fetch_add(1, Ordering::Relaxed);
             self.set_address(Address::Lost { reason });
+            if self.direct {
+                self.waiting.abandon();
+            }
         }
     }
 
-    async fn subscribe_again(&self) -> Box<dyn ConsumeChannel> {
+    async fn subscribe_again(&self) -> Source {
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         loop {
             match self.subscribe().await {
-                Ok(channel) => {
+                Ok(source) => {
                     tracing::info!(queue = %self.queue(), "the requester has a reply queue again");
-                    return channel;
+                    return source;
                 }
                 Err(error) => {
                     tracing::warn!(queue = %self.queue(), %error, "no reply queue; trying again");
@@ -201,14 +257,16 @@ impl Replies {
     }
 
     /// Gives replies to those who wait for them, until there are no more; says why.
-    async fn read(&self, channel: &mut dyn ConsumeChannel) -> String {
-        let settler = channel.settler();
+    async fn read(&self, source: &mut Source) -> String {
+        let settler = source.settler();
         loop {
-            match poll_fn(|context| channel.poll_next(context)).await {
+            match poll_fn(|context| source.poll_next(context)).await {
                 ConsumeEvent::Delivery(reply) => {
                     let tag = reply.tag;
                     self.give(reply);
-                    settler.ack(tag);
+                    if let Some(settler) = &settler {
+                        settler.ack(tag);
+                    }
                 }
                 ConsumeEvent::Ended(end) => return end.to_string(),
             }

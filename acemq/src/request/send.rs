@@ -12,7 +12,9 @@ use super::{
 use crate::{
     connection::Patience,
     consume::{Message, Received},
-    envelope::{self, CORRELATION, Envelope, HeaderValue, Headers, REPLY_ERROR, ReadContext},
+    envelope::{
+        self, CORRELATION, Envelope, HeaderValue, Headers, REPLY_ERROR, REPLY_TO, ReadContext,
+    },
     error::{Error, ErrorKind, Result},
     publish::SendMessage,
     telemetry::{RequestMeter, RequestOutcome},
@@ -145,7 +147,11 @@ async fn ask(
     let Some((address, losses)) = replies.address().await else {
         return Err(replies.closed("send a request"));
     };
-    let prepared = message.reply_to(&*address).confirmed_and_routed().prepare().await?;
+    let mut prepared = message.reply_to(&*address).confirmed_and_routed().prepare().await?;
+    if replies.direct {
+        // The broker makes an address of the property, and of nothing else.
+        prepared = prepared.without_header(REPLY_TO);
+    }
     let what = describe(prepared.message());
     progress.what = Some(what.clone());
     // As it stands on the wire, whatever an interceptor has made of it.
@@ -158,6 +164,10 @@ async fn ask(
             return Err(Error::new(ErrorKind::Conflict, format!("{what}: {why}")));
         }
     };
+    if replies.direct && replies.losses() != losses {
+        let why = "the channel was lost on which its reply was to come; it was not sent";
+        return Err(Error::new(ErrorKind::Lost, format!("{what}: {why}")));
+    }
     let handed_over = prepared.hand_over(&mut Patience::default()).await?;
     progress.handed_over = Some(losses);
     let answered = match handed_over.finish_or(slot.answered()).await? {
@@ -170,7 +180,11 @@ async fn ask(
             Error::new(ErrorKind::Closed, format!("{closed}; {UNKNOWN}")).maybe_published(true)
         }
         Abandoned::ReplyQueueGone => {
-            let why = "the reply queue was lost with its connection, and another took its place";
+            let why = if replies.direct {
+                "the channel was lost on which its reply was to come"
+            } else {
+                "the reply queue was lost with its connection, and another took its place"
+            };
             Error::new(ErrorKind::Lost, format!("{what}: {why}; {UNKNOWN}")).maybe_published(true)
         }
     })?;

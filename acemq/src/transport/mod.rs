@@ -123,6 +123,13 @@ pub(crate) trait Link: Send + Sync + fmt::Debug {
         subscription: Subscription,
     ) -> BoxFuture<'_, Result<Box<dyn ConsumeChannel>>>;
 
+    /// Has replies come that are sent to [`DIRECT_REPLY_TO`] of what is published on this link from
+    /// then on. One at a time.
+    ///
+    /// # Errors
+    /// `Unsupported` where there is no such thing, or one already; `Lost`, `Timeout`.
+    fn direct_replies(&self) -> BoxFuture<'_, Result<Box<dyn ReplyStream>>>;
+
     /// Declares an exchange. `Conflict` where it exists with other properties.
     fn declare_exchange<'a>(&'a self, exchange: &'a ExchangeSpec) -> BoxFuture<'a, Result<()>>;
 
@@ -239,6 +246,16 @@ pub(crate) trait ConsumeChannel: Send + fmt::Debug {
     /// Makes sure that the broker has taken every settlement handed over before, then closes the
     /// channel.
     fn close(self: Box<Self>) -> BoxFuture<'static, ()>;
+}
+
+/// Where replies to a request go that are to come on the channel it was published on. A reply's own
+/// address begins with this, and a dot.
+pub(crate) const DIRECT_REPLY_TO: &str = "amq.rabbitmq.reply-to";
+
+/// Replies that come without a queue, and need no acks. Dropping it ends it.
+pub(crate) trait ReplyStream: Send + fmt::Debug {
+    /// As [`ConsumeChannel::poll_next`].
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<ConsumeEvent>;
 }
 
 /// Settles deliveries of one channel. Nothing here waits, and what comes after the channel's end

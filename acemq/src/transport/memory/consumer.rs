@@ -18,7 +18,8 @@ use crate::{
     envelope::HeaderValue,
     error::{Error, ErrorKind, Result},
     transport::{
-        BoxFuture, ConsumeChannel, ConsumeEnd, ConsumeEvent, Delivery, Settler, Subscription,
+        BoxFuture, ConsumeChannel, ConsumeEnd, ConsumeEvent, DIRECT_REPLY_TO, Delivery, Settler,
+        Subscription,
     },
 };
 
@@ -95,7 +96,7 @@ impl State {
             let why = format!("the memory transport does not know the argument {argument:?}");
             return fail(ErrorKind::Unsupported, &why);
         }
-        if name == "amq.rabbitmq.reply-to" {
+        if name == DIRECT_REPLY_TO {
             return fail(ErrorKind::Unsupported, "the memory transport has no direct reply-to");
         }
         let id = self.next_id();

@@ -3,6 +3,7 @@
 mod answering;
 mod asking;
 mod bench;
+mod direct;
 mod losses;
 mod metrics;
 mod wire;

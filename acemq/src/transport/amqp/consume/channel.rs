@@ -12,15 +12,16 @@ use std::{
     task::Waker,
 };
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use tokio::sync::oneshot;
 
 use super::settle::Drain;
 use crate::{
     error::Error,
     transport::{
-        ConsumeEnd, Delivery, Properties, Subscription,
+        ConsumeEnd, Delivery, Subscription,
         amqp::{
+            assembly::Assembly,
             decode::{self, Method, Payload},
             encode, error,
             link::{Core, Throwaway},
@@ -28,9 +29,6 @@ use crate::{
         },
     },
 };
-
-/// How much room is made for a body before its first byte has come.
-const ROOM: u64 = 1024 * 1024;
 
 pub(super) struct SubscriptionChannel {
     pub(super) core: Arc<Core>,
@@ -51,8 +49,7 @@ pub(super) struct State {
     /// Whether the switch has been told that there is something to write.
     announced: bool,
     pub(super) arrived: VecDeque<Delivery>,
-    /// A delivery that has not come whole.
-    partial: Option<Partial>,
+    partial: Assembly,
     /// Who waits for something to arrive.
     pub(super) reader: Option<Waker>,
     /// Who waits for an answer, in the order of the questions.
@@ -75,14 +72,6 @@ pub(super) struct State {
 /// A question that the broker has not answered.
 #[must_use]
 pub(super) struct Asked(oneshot::Receiver<()>);
-
-#[derive(Debug)]
-struct Partial {
-    delivery: Delivery,
-    body: Vec<u8>,
-    /// `None` until the properties have come.
-    size: Option<u64>,
-}
 
 /// Why the channel is no more.
 #[derive(Clone, Debug)]
@@ -161,20 +150,7 @@ impl SubscriptionChannel {
 
     fn hear(&self, method: Method<'_>) {
         match method {
-            Method::Deliver { tag, redelivered, exchange, routing_key } => {
-                self.lock().partial = Some(Partial {
-                    delivery: Delivery {
-                        tag,
-                        redelivered,
-                        exchange: exchange.into_owned(),
-                        routing_key: routing_key.into_owned(),
-                        properties: Properties::default(),
-                        body: Bytes::new(),
-                    },
-                    body: Vec::new(),
-                    size: None,
-                });
-            }
+            Method::Deliver { .. } => self.lock().partial.begin(method),
             Method::QosOk | Method::ConsumeOk => self.lock().answer(),
             Method::CloseOk => {
                 self.lock().answer();
@@ -228,7 +204,7 @@ impl SubscriptionChannel {
                 return;
             }
             state.over = Some(over);
-            state.partial = None;
+            state.partial.clear();
             state.arrived.clear();
             state.asking.clear();
             last_words(&mut state.out);
@@ -264,33 +240,8 @@ impl State {
         }
     }
 
-    fn properties(&mut self, size: u64, properties: Properties) {
-        if let Some(partial) = &mut self.partial {
-            partial.size = Some(size);
-            partial.delivery.properties = properties;
-        }
-        self.body(&[]);
-    }
-
-    fn body(&mut self, part: &[u8]) {
-        let Some(partial) = &mut self.partial else { return };
-        let Some(size) = partial.size else { return };
-        let whole = partial.body.is_empty() && part.len() as u64 == size;
-        if whole {
-            partial.delivery.body = Bytes::copy_from_slice(part);
-        } else {
-            if partial.body.is_empty() {
-                partial.body.reserve(size.min(ROOM) as usize);
-            }
-            partial.body.extend_from_slice(part);
-            if (partial.body.len() as u64) < size {
-                return;
-            }
-            partial.delivery.body = std::mem::take(&mut partial.body).into();
-        }
-        if let Some(Partial { delivery, .. }) = self.partial.take()
-            && !self.closing
-        {
+    fn take(&mut self, delivery: Option<Delivery>) {
+        if let Some(delivery) = delivery.filter(|_| !self.closing) {
             self.arrived.push_back(delivery);
             self.wake();
         }
@@ -307,8 +258,16 @@ impl OwnChannel for SubscriptionChannel {
     fn incoming(self: Arc<Self>, kind: u8, payload: &[u8]) {
         match decode::read(kind, payload) {
             Some(Payload::Method(method)) => self.hear(method),
-            Some(Payload::Content { size, properties }) => self.lock().properties(size, properties),
-            Some(Payload::Body(part)) => self.lock().body(part),
+            Some(Payload::Content { size, properties }) => {
+                let mut state = self.lock();
+                let whole = state.partial.properties(size, properties);
+                state.take(whole);
+            }
+            Some(Payload::Body(part)) => {
+                let mut state = self.lock();
+                let whole = state.partial.body(part);
+                state.take(whole);
+            }
             None => self.core.give_up(NOT_AMQP),
         }
     }
