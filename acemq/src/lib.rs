@@ -42,6 +42,8 @@
 //! | exchanges, queues, bindings | [`Topology`], [`Queue`], [`Exchange`] |
 //! | sending | [`Client::publisher`], [`Publisher`] |
 //! | handling, retries, dead letters | [`Client::consumer`], [`ConsumerBuilder`], [`RetryPolicy`] |
+//! | consumers that grow, shrink and pause | [`ConsumerGroup`], [`StartConsumer::group`], [`Consumer::pause`] |
+//! | questions and answers | [`Client::requester`], [`Requester`], [`ConsumerBuilder::respond`], [`Responder`] |
 //! | duplicates | [`ConsumerBuilder::idempotent`], [`IdempotencyStore`] |
 //! | exactly once in effect | [`ConsumerBuilder::start_in_transaction`], and the crate `acemq-sql` |
 //! | messages that commit with a database | [`OutboxRelay`], [`OutboxRecord`], and the crate `acemq-sql` |
@@ -61,8 +63,8 @@
 //! messages is not promised where there are retries or several handlers.
 //!
 //! Every wait is bounded, and every future may be dropped at any await: no message is lost by it.
-//! What works in the background stops when its handle ([`Consumer`], [`OutboxRelay`],
-//! [`Maintenance`]) is dropped.
+//! What works in the background stops when its handle ([`Consumer`], [`ConsumerGroup`],
+//! [`Responder`], [`Requester`], [`OutboxRelay`], [`Maintenance`]) is dropped.
 //!
 //! # Features
 //!
@@ -78,6 +80,7 @@
 #[cfg(test)]
 extern crate self as acemq;
 
+mod backoff;
 mod claim_check;
 mod clock;
 mod codec;
@@ -92,6 +95,7 @@ mod maintenance;
 mod outbox;
 mod patience;
 mod publish;
+mod request;
 mod retry;
 mod schema;
 #[cfg(test)]
@@ -123,7 +127,8 @@ pub use codec::{Avro, AvroReader, AvroValues};
 pub use connection::{Client, Connect, ConnectionState, StateWatch, connect, connect_lazy};
 pub use consume::{
     Ack, CommitError, ConsumeContext, ConsumeInterceptor, Consumer, ConsumerBuilder,
-    ConsumerCounters, ConsumerState, HandlerError, Message, Settlement, StartConsumer,
+    ConsumerCounters, ConsumerGroup, ConsumerState, HandlerError, Message, Responder,
+    ResponderCounters, Settlement, StartConsumer, StartConsumerGroup, StartResponder,
     TransactionClaim, TransactionalStore,
 };
 #[cfg(feature = "encryption")]
@@ -143,6 +148,7 @@ pub use publish::{
     BatchError, MakeRecord, PublishContext, PublishInterceptor, Publisher, Receipt, SendBatch,
     SendMessage,
 };
+pub use request::{Requester, RequesterBuilder, RequesterCounters, Requests, SendRequest};
 pub use retry::RetryPolicy;
 pub use schema::{
     MemorySchemaRegistry, RegisteredSchema, SchemaFormat, SchemaId, SchemaRegistry,

@@ -1,19 +1,20 @@
 //! How a consumer is set up and started.
 
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use super::{
-    Ack, HandlerError, Message, StartConsumer,
-    handle::Typed,
+    Ack, HandlerError, Message, StartConsumer, StartResponder,
+    answer::{Answering, Responding},
+    handle::{Handler, Typed},
     key::{KeyScope, MessageKey},
-    start::Settings,
+    start::{Recipe, Settings},
     transaction::TransactionalStore,
     transactional::Transactional,
 };
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::{
-    codec::{AnyFormat, Decode},
+    codec::{AnyFormat, Decode, Encode, Json},
     connection::Client,
     idempotency::{IdempotencyStore, SharedIdempotencyStore},
     retry::RetryPolicy,
@@ -70,7 +71,7 @@ impl Client {
         ConsumerBuilder {
             settings: Settings {
                 client: self.clone(),
-                queue: queue.into(),
+                queue: queue.into().into(),
                 prefetch: DEFAULT_PREFETCH,
                 concurrency: 1,
                 exclusive: false,
@@ -187,7 +188,9 @@ impl<T, C> ConsumerBuilder<T, C> {
         ConsumerBuilder { settings: self.settings, key: self.key, codec }
     }
 
-    /// Starts to consume. Awaiting it means that the broker has accepted the subscription.
+    /// Starts to consume. Awaiting it means that the broker has accepted the subscription. To start
+    /// several at once, as a group that can grow and shrink, put
+    /// [`group`](StartConsumer::group) before the await.
     ///
     /// The handler is an `async fn(Message<T>) -> Result<(), HandlerError>` or a closure; for
     /// shared state write `move |message| charge(app.clone(), message)`, since an `async` closure
@@ -214,9 +217,55 @@ impl<T, C> ConsumerBuilder<T, C> {
         Fut: Future<Output = Result<R, HandlerError>> + Send + 'static,
         R: Into<Ack>,
     {
-        let fault = (self.key.make.is_some() && self.settings.store.is_none())
-            .then_some("it makes keys and has no idempotency store to look them up in");
-        self.settings.start(fault, Box::new(Typed::new(self.codec, self.key, handler)))
+        let fault = self.fault();
+        let handle = Arc::new(Typed::new(self.codec, self.key, Handler(handler)));
+        StartConsumer::new(Recipe { settings: self.settings, handle, fault })
+    }
+
+    /// Starts to answer requests. The handler is an `async fn(Message<T>) -> Result<R,
+    /// HandlerError>`; the `R` that it returns goes in JSON to the reply address of the request,
+    /// for [`Requester`](crate::Requester)s here and in the family's other languages. See
+    /// [`Responder`] for what becomes of requests that fail and of replies that do not arrive.
+    ///
+    /// # Errors
+    /// Those of [`start`](Self::start).
+    ///
+    /// # Cancellation
+    /// Dropping the future before it is done starts nothing.
+    pub fn respond<F, Fut, R>(self, handler: F) -> StartResponder
+    where
+        T: Send + 'static,
+        C: Decode<T>,
+        F: Fn(Message<T>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, HandlerError>> + Send + 'static,
+        R: Send + Sync + 'static,
+        Json: Encode<R>,
+    {
+        self.respond_in(Json, handler)
+    }
+
+    /// As [`respond`](Self::respond), with another codec for the replies.
+    ///
+    /// # Errors
+    /// Those of [`start`](Self::start).
+    ///
+    /// # Cancellation
+    /// Dropping the future before it is done starts nothing.
+    pub fn respond_in<D, F, Fut, R>(self, codec: D, handler: F) -> StartResponder
+    where
+        T: Send + 'static,
+        C: Decode<T>,
+        D: Encode<R>,
+        F: Fn(Message<T>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, HandlerError>> + Send + 'static,
+        R: Send + Sync + 'static,
+    {
+        let fault = self.fault();
+        let answering = Answering::new(handler, codec);
+        let counters = answering.counters();
+        let inner = Typed::new(self.codec, self.key, answering);
+        let handle = Arc::new(Responding::new(inner, Arc::clone(&counters)));
+        StartResponder::new(Recipe { settings: self.settings, handle, fault }, counters)
     }
 
     /// Starts to consume with a handler whose writes, the claim on its message and the confirmation
@@ -258,8 +307,15 @@ impl<T, C> ConsumerBuilder<T, C> {
             "it is both idempotent and transactional; leave out the idempotency store, since the \
              transaction writes down what was handled",
         );
-        let handle = Transactional::new(self.codec, self.key, store, handler);
-        self.settings.start(fault, Box::new(handle))
+        let handle = Arc::new(Transactional::new(self.codec, self.key, store, handler));
+        StartConsumer::new(Recipe { settings: self.settings, handle, fault })
+    }
+}
+
+impl<T, C> ConsumerBuilder<T, C> {
+    fn fault(&self) -> Option<&'static str> {
+        (self.key.make.is_some() && self.settings.store.is_none())
+            .then_some("it makes keys and has no idempotency store to look them up in")
     }
 }
 

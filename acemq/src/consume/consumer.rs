@@ -5,8 +5,11 @@ use std::{fmt, sync::Arc};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{ConsumerCounters, runtime::Core};
-use crate::{connection::Stop, error::Result};
+use super::{ConsumerCounters, runtime::Core, start::NO_PREFETCH};
+use crate::{
+    connection::Stop,
+    error::{Error, ErrorKind, Result},
+};
 
 /// What a consumer is doing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +23,8 @@ pub enum ConsumerState {
         /// What the store failed with.
         reason: String,
     },
+    /// Not subscribed, because that was asked for: see [`Consumer::pause`].
+    Paused,
     /// Not subscribed, and trying again: the connection or channel was lost, or the queue is gone.
     Recovering {
         /// Which attempt is next, counted from 1.
@@ -46,6 +51,10 @@ impl Consumer {
         Self { core, _task: task }
     }
 
+    pub(super) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
     /// The queue it consumes.
     #[must_use]
     pub fn queue(&self) -> &str {
@@ -70,13 +79,91 @@ impl Consumer {
         self.core.counters.read()
     }
 
+    /// Stops taking messages until [`resume`](Self::resume), and hands back what no handler has
+    /// begun. Awaiting it means that no handler begins any more; those that run go on, and
+    /// [`counters`](Self::counters) tells how many there are. A consumer that is paused is no
+    /// consumer to the broker: an auto-delete queue goes with its last one, another takes over where
+    /// only one may be active, and to a quorum queue what is handed back was delivered once.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Closed`] once the consumer is closed or closes. That it lost its channel
+    /// meanwhile is no error: it is paused.
+    ///
+    /// # Cancellation
+    /// Dropping the future does not stop the pausing.
+    pub async fn pause(&self) -> Result<()> {
+        self.core.control.want(|wish| wish.paused = true).await;
+        self.unless_closed("pause")
+    }
+
+    /// Takes messages again. Awaiting it means that the broker has accepted the subscription. On a
+    /// consumer that is not paused it does nothing.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Closed`] once the consumer is closed or closes. [`ErrorKind::Lost`] where it
+    /// could not consume again at once, for want of a connection or of its queue: it goes on
+    /// trying.
+    ///
+    /// # Cancellation
+    /// Dropping the future does not stop the resuming.
+    pub async fn resume(&self) -> Result<()> {
+        self.core.control.want(|wish| wish.paused = false).await;
+        self.unless_closed("resume")?;
+        match self.state() {
+            ConsumerState::Recovering { reason, .. } => {
+                Err(self.error(ErrorKind::Lost, "resume", &format!("{reason}; it goes on trying")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Changes how many messages the broker hands over before the first of them is settled, for as
+    /// long as the consumer lives; at least 1. Nothing that is in flight notices. On RabbitMQ a
+    /// prefetch is a subscription's, so the broker gets a new one and then ends the old one, on the
+    /// same channel: what was out at that moment comes on top until it is settled.
+    ///
+    /// A consumer that is paused or recovering consumes by it from the next time on.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for 0. [`ErrorKind::Unsupported`] for an exclusive consumer, whose
+    /// second subscription the broker would refuse, unless it is paused. [`ErrorKind::Closed`] once
+    /// it is closed or closes.
+    ///
+    /// # Cancellation
+    /// Dropping the future does not stop the change.
+    pub async fn set_prefetch(&self, count: u16) -> Result<()> {
+        const WHAT: &str = "change the prefetch of";
+        if count == 0 {
+            return Err(self.error(ErrorKind::Config, WHAT, NO_PREFETCH));
+        }
+        if self.core.exclusive && self.state() != ConsumerState::Paused {
+            let why = "it is exclusive, and the broker allows it no second subscription beside the \
+                       first; pause it before";
+            return Err(self.error(ErrorKind::Unsupported, WHAT, why));
+        }
+        self.core.control.want(|wish| wish.prefetch = count).await;
+        self.unless_closed(WHAT)
+    }
+
+    fn unless_closed(&self, what: &str) -> Result<()> {
+        if self.core.closing.is_cancelled() || self.state() == ConsumerState::Closed {
+            return Err(self.error(ErrorKind::Closed, what, "it is closed"));
+        }
+        Ok(())
+    }
+
+    fn error(&self, kind: ErrorKind, what: &str, why: &str) -> Error {
+        Error::new(kind, format!("{what} the consumer of \"{}\": {why}", self.core.queue))
+            .with_queue(&*self.core.queue)
+    }
+
     /// Stops taking messages, hands back what no handler has begun, and waits for running handlers
     /// within the client's drain timeout. Messages that wait here for their next attempt go to the
     /// back of the queue at once, as that attempt. A second call waits for the first and has its answer.
     ///
     /// # Errors
-    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) when handlers were still running at the
-    /// bound: they were stopped, and their messages go back. The consumer is closed all the same.
+    /// [`ErrorKind::Timeout`] when handlers were still running at the bound: they were stopped, and
+    /// their messages go back. The consumer is closed all the same.
     ///
     /// # Cancellation
     /// Dropping the future does not stop the closing.

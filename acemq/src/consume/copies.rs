@@ -38,7 +38,7 @@ pub(super) fn set_aside(
     frame_max: Option<usize>,
 ) -> Outgoing {
     let mut headers = envelope::write(&Envelope { error: None, ..received.envelope.clone() });
-    put_reason(&mut headers, reason, frame_max);
+    put_reason(&mut headers, ERROR, reason, frame_max);
     copy(received, queue, headers)
 }
 
@@ -50,7 +50,7 @@ pub(super) fn unread(
     frame_max: Option<usize>,
 ) -> Outgoing {
     let mut headers = received.properties.headers.clone();
-    put_reason(&mut headers, reason, frame_max);
+    put_reason(&mut headers, ERROR, reason, frame_max);
     copy(received, queue, headers)
 }
 
@@ -89,14 +89,19 @@ fn stays_behind(name: &str) -> bool {
 }
 
 /// Puts the reason on, cut so that a person can read it and the table still fits a frame.
-fn put_reason(headers: &mut Headers, reason: &str, frame_max: Option<usize>) {
-    headers.remove(ERROR);
+pub(super) fn put_reason(
+    headers: &mut Headers,
+    name: &str,
+    reason: &str,
+    frame_max: Option<usize>,
+) {
+    headers.remove(name);
     let mut bytes = reason.char_indices().nth(MAX_REASON).map_or(reason.len(), |(at, _)| at);
     if let Some(frame_max) = frame_max {
-        let taken = envelope::encoded_len(headers) + ERROR.len() + FRAME_OVERHEAD;
+        let taken = envelope::encoded_len(headers) + name.len() + FRAME_OVERHEAD;
         bytes = reason.floor_char_boundary(bytes.min(frame_max.saturating_sub(taken)));
     }
     if bytes > 0 {
-        headers.insert(ERROR.to_owned(), HeaderValue::from(&reason[..bytes]));
+        headers.insert(name.to_owned(), HeaderValue::from(&reason[..bytes]));
     }
 }

@@ -20,6 +20,9 @@ use crate::{
     transport::{BoxFuture, Settler},
 };
 
+/// How the reason of a rejected message begins; its own words follow.
+pub(super) const REJECTED: &str = "the handler rejected it: ";
+
 /// What is to become of a delivery.
 #[derive(Debug)]
 pub(super) enum Verdict {
@@ -87,25 +90,62 @@ pub(super) trait Handle: Send + Sync {
     fn retention(&self, core: &Core) -> Option<Duration>;
 }
 
-pub(super) struct Typed<T, C, F> {
-    codec: C,
-    key: MessageKey<T>,
-    handler: F,
+/// What runs once a message is decoded and claimed.
+pub(super) trait Run<T>: Send + Sync {
+    /// Never fails and never panics, as [`Handle::judge`].
+    fn run(
+        &self,
+        core: &Core,
+        received: Arc<Received>,
+        payload: T,
+        settler: &dyn Settler,
+    ) -> impl Future<Output = Verdict> + Send;
 }
 
-impl<T, C, F> Typed<T, C, F> {
-    pub(super) fn new(codec: C, key: MessageKey<T>, handler: F) -> Self {
+/// A handler that is done with a message, or says what is to become of it.
+pub(super) struct Handler<F>(pub(super) F);
+
+impl<T, F, Fut, R> Run<T> for Handler<F>
+where
+    T: Send,
+    F: Fn(Message<T>) -> Fut + Send + Sync,
+    Fut: Future<Output = Result<R, HandlerError>> + Send,
+    R: Into<Ack>,
+{
+    async fn run(
+        &self,
+        core: &Core,
+        received: Arc<Received>,
+        payload: T,
+        _: &dyn Settler,
+    ) -> Verdict {
+        // Calling the handler may panic as well, before it returns its future.
+        let run = async { (self.0)(Message::new(payload, received)).await.map(Into::into) };
+        match within_limits(core, run).await {
+            Ok(Ok(ack)) => answer(ack),
+            Ok(Err(error)) => failed(&error),
+            Err(stopped) => stopped,
+        }
+    }
+}
+
+pub(super) struct Typed<T, C, H> {
+    codec: C,
+    key: MessageKey<T>,
+    handler: H,
+}
+
+impl<T, C, H> Typed<T, C, H> {
+    pub(super) fn new(codec: C, key: MessageKey<T>, handler: H) -> Self {
         Self { codec, key, handler }
     }
 }
 
-impl<T, C, F, Fut, R> Handle for Typed<T, C, F>
+impl<T, C, H> Handle for Typed<T, C, H>
 where
     T: Send + 'static,
     C: Decode<T>,
-    F: Fn(Message<T>) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<R, HandlerError>> + Send + 'static,
-    R: Into<Ack>,
+    H: Run<T>,
 {
     fn judge<'a>(
         &'a self,
@@ -133,13 +173,7 @@ where
     }
 }
 
-impl<T, C, F, Fut, R> Typed<T, C, F>
-where
-    C: Decode<T>,
-    F: Fn(Message<T>) -> Fut,
-    Fut: Future<Output = Result<R, HandlerError>> + Send + 'static,
-    R: Into<Ack>,
-{
+impl<T: Send, C: Decode<T>, H: Run<T>> Typed<T, C, H> {
     async fn decode_and_handle(
         &self,
         core: &Core,
@@ -150,7 +184,7 @@ where
             Ok(payload) => payload,
             Err(verdict) => return Judged::new(received, verdict),
         };
-        let run = |received, payload| self.run(core, received, payload);
+        let run = |received, payload| self.handler.run(core, received, payload, settler);
         let Some(idempotency) = &core.idempotency else {
             return intercept(core, received, payload, run).await;
         };
@@ -168,16 +202,6 @@ where
         let judged = idempotency.hold(&lease, handled).await;
         conclude(core, &lease, judged).await
     }
-
-    async fn run(&self, core: &Core, received: Arc<Received>, payload: T) -> Verdict {
-        // Calling the handler may panic as well, before it returns its future.
-        let run = async { (self.handler)(Message::new(payload, received)).await.map(Into::into) };
-        match within_limits(core, run).await {
-            Ok(Ok(ack)) => answer(ack),
-            Ok(Err(error)) => failed(&error),
-            Err(stopped) => stopped,
-        }
-    }
 }
 
 /// A codec or a store of the user's own may panic; a handler's panic is caught further in, where
@@ -192,17 +216,24 @@ pub(super) async fn unharmed(arrived: Arc<Received>, work: impl Future<Output = 
     }
 }
 
-/// Reads the payload, or says what becomes of a message whose payload cannot be read.
-pub(super) async fn decode<T, C: Decode<T>>(codec: &C, received: &Received) -> Result<T, Verdict> {
+/// Reads the payload of a message.
+pub(crate) async fn payload_of<T, C: Decode<T>>(
+    codec: &C,
+    received: &Received,
+) -> Result<T, Error> {
     // Some clients write an empty content type for none.
     let content_type =
         received.properties.content_type.as_deref().filter(|content_type| !content_type.is_empty());
-    let decoded = if codec.accepts(content_type) {
+    if codec.accepts(content_type) {
         codec.decode_message(received.body.clone(), content_type, &received.envelope).await
     } else {
         Err(no_codec_reads(content_type))
-    };
-    decoded.map_err(|error| {
+    }
+}
+
+/// Reads the payload, or says what becomes of a message whose payload cannot be read.
+pub(super) async fn decode<T, C: Decode<T>>(codec: &C, received: &Received) -> Result<T, Verdict> {
+    payload_of(codec, received).await.map_err(|error| {
         if error.is_transient() {
             Verdict::Failed { reason: format!("the body could not be read: {}", chain(&error)) }
         } else {
@@ -305,7 +336,7 @@ async fn conclude(core: &Core, lease: &Lease, mut judged: Judged) -> Judged {
 /// What becomes of a message whose handler failed.
 pub(super) fn failed(error: &HandlerError) -> Verdict {
     if error.is_fatal() {
-        Verdict::Rejected { text: format!("the handler rejected it: {error}") }
+        Verdict::Rejected { text: format!("{REJECTED}{error}") }
     } else {
         Verdict::Failed { reason: error.to_string() }
     }
@@ -316,7 +347,7 @@ fn answer(ack: Ack) -> Verdict {
         Answer::Accept => Verdict::Accepted,
         Answer::Retry(reason) => Verdict::Failed { reason: chain(&*reason) },
         Answer::Reject(reason) => {
-            Verdict::Rejected { text: format!("the handler rejected it: {}", chain(&*reason)) }
+            Verdict::Rejected { text: format!("{REJECTED}{}", chain(&*reason)) }
         }
         Answer::Park(reason) => {
             Verdict::Parked { text: format!("the handler parked it: {}", chain(&*reason)) }

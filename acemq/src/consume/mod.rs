@@ -6,18 +6,22 @@
 //! confirmed elsewhere, then the original is acknowledged.
 
 mod ack;
+mod answer;
 mod builder;
 mod claim;
 mod confirmations;
 mod consumer;
+mod control;
 mod copies;
 mod counters;
+mod group;
 mod handle;
 mod interceptor;
 mod key;
 mod message;
 mod outage;
 mod pacing;
+mod responder;
 mod runtime;
 mod settle;
 mod start;
@@ -26,14 +30,18 @@ mod tests;
 mod transaction;
 mod transactional;
 mod work;
+mod worker;
 
 pub use self::{
     ack::{Ack, HandlerError},
     builder::ConsumerBuilder,
     consumer::{Consumer, ConsumerState},
     counters::ConsumerCounters,
+    group::{ConsumerGroup, StartConsumerGroup},
     interceptor::{ConsumeContext, ConsumeInterceptor, Settlement},
     message::Message,
+    responder::{Responder, ResponderCounters, StartResponder},
     start::StartConsumer,
     transaction::{CommitError, TransactionClaim, TransactionalStore},
 };
+pub(crate) use self::{handle::payload_of, message::Received};

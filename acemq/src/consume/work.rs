@@ -79,9 +79,9 @@ impl Work {
         state.another()
     }
 
-    /// The channel is gone, and the broker has taken back what waits.
-    pub(super) fn clear(&self) {
-        self.lock().waiting.clear();
+    /// Gives what waits; more may come.
+    pub(super) fn take_waiting(&self) -> VecDeque<Task> {
+        std::mem::take(&mut self.lock().waiting)
     }
 
     /// Nothing more is begun; gives what waits.

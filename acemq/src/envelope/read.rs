@@ -81,7 +81,7 @@ fn is_known(name: &str) -> bool {
 }
 
 /// A text field: a string, bytes that are UTF-8, or any scalar's text form. Empty is absent.
-fn text(headers: &Headers, name: &str) -> Option<String> {
+pub(crate) fn text(headers: &Headers, name: &str) -> Option<String> {
     let text = match headers.get(name)? {
         HeaderValue::Text(text) => text.clone(),
         HeaderValue::Bytes(bytes) | HeaderValue::OpaqueText(bytes) => {

@@ -151,6 +151,10 @@ impl<T, C> Publisher<T, C> {
         self.change(|target| target.options.confirmed = false)
     }
 
+    pub(crate) fn default_message_type(&self) -> &str {
+        &self.target.message_type
+    }
+
     /// Where it sends to.
     #[must_use]
     pub fn exchange(&self) -> &str {

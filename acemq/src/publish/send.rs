@@ -110,12 +110,18 @@ impl<'a> SendMessage<'a> {
         self
     }
 
+    /// The broker's verdict is waited for, whatever the client does otherwise.
+    pub(crate) fn confirmed_and_routed(mut self) -> Self {
+        (self.options.confirmed, self.options.mandatory) = (true, true);
+        self
+    }
+
     async fn run(self) -> Result<Receipt> {
         self.prepare().await?.hand_over(&mut Patience::default()).await?.finish().await
     }
 
     /// Intercepts, encodes and composes the message.
-    pub(super) async fn prepare(self) -> Result<Prepared<'a>> {
+    pub(crate) async fn prepare(self) -> Result<Prepared<'a>> {
         let (mut sending, mut message, encode) = self.address()?;
         match encode.await {
             Ok(body) => {
@@ -189,14 +195,24 @@ impl Sending<'_> {
 }
 
 /// A message in its final form.
-pub(super) struct Prepared<'a> {
+pub(crate) struct Prepared<'a> {
     sending: Sending<'a>,
     message: Arc<Outgoing>,
 }
 
 impl<'a> Prepared<'a> {
+    pub(crate) fn message(&self) -> &Outgoing {
+        &self.message
+    }
+
+    /// Leaves a header out that was going to be written.
+    pub(crate) fn without_header(mut self, name: &str) -> Self {
+        Arc::make_mut(&mut self.message).properties.headers.remove(name);
+        self
+    }
+
     /// Hands it over; in this order it goes out.
-    pub(super) async fn hand_over(self, patience: &mut Patience) -> Result<HandedOver<'a>> {
+    pub(crate) async fn hand_over(self, patience: &mut Patience) -> Result<HandedOver<'a>> {
         let Self { mut sending, message } = self;
         match sending.client.hand_over(message, patience).await {
             Ok(in_flight) => Ok(HandedOver { sending, in_flight }),
@@ -206,7 +222,7 @@ impl<'a> Prepared<'a> {
 }
 
 /// A message that the broker may have by now.
-pub(super) struct HandedOver<'a> {
+pub(crate) struct HandedOver<'a> {
     sending: Sending<'a>,
     in_flight: InFlight,
 }
@@ -219,6 +235,21 @@ impl HandedOver<'_> {
             in_flight.confirmed().await.map_err(|error| sending.failed(error))?;
         }
         Ok(sending.sent())
+    }
+
+    /// Waits for the verdict or for `answer`, which tells as well that the message has arrived.
+    pub(crate) async fn finish_or<T>(self, answer: impl Future<Output = T>) -> Result<Option<T>> {
+        let Self { mut sending, in_flight } = self;
+        let answered = tokio::select! {
+            biased;
+            answer = answer => Some(answer),
+            verdict = in_flight.confirmed() => {
+                verdict.map_err(|error| sending.failed(error))?;
+                None
+            }
+        };
+        sending.sent();
+        Ok(answered)
     }
 }
 

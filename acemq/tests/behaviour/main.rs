@@ -16,5 +16,6 @@ mod consumer;
 mod maintenance;
 mod publish;
 mod relay;
+mod request;
 #[path = "../support/mod.rs"]
 mod support;

@@ -9,6 +9,7 @@ mod memory;
 mod publish_pipelined;
 mod publish_serial;
 mod relay;
+mod request;
 
 use anyhow::Result;
 use futures_util::future::LocalBoxFuture;
@@ -43,6 +44,7 @@ use QueueKind::{Classic, Quorum};
 use codec::Way::{Decode, Encode};
 
 const SERIAL: Measure = Time { at_most: Some(1.05) };
+const REQUEST: Measure = Time { at_most: Some(1.15) };
 const MANY: Measure = Throughput { at_least: Some(0.90) };
 const CODEC: Measure = Time { at_most: Some(1.05) };
 const FOR_INFORMATION: Measure = Throughput { at_least: None };
@@ -131,6 +133,20 @@ pub(crate) const ROWS: &[Row] = &[
         messages: 20_000,
         measure: FOR_INFORMATION,
         run: |bench| Box::pin(consume::run(bench, Quorum, consume::ONE_HANDLER)),
+    },
+    Row {
+        name: "request/serial/classic",
+        about: request::ABOUT,
+        messages: 1_000,
+        measure: REQUEST,
+        run: |bench| Box::pin(request::run(bench, Classic)),
+    },
+    Row {
+        name: "request/serial/quorum",
+        about: request::ABOUT,
+        messages: 1_000,
+        measure: REQUEST,
+        run: |bench| Box::pin(request::run(bench, Quorum)),
     },
     Row {
         name: "relay/one-by-one/postgres/classic",

@@ -18,7 +18,8 @@ use crate::{
     envelope::HeaderValue,
     error::{Error, ErrorKind, Result},
     transport::{
-        BoxFuture, ConsumeChannel, ConsumeEnd, ConsumeEvent, Delivery, Settler, Subscription,
+        BoxFuture, ConsumeChannel, ConsumeEnd, ConsumeEvent, DIRECT_REPLY_TO, Delivery, Settler,
+        Subscription,
     },
 };
 
@@ -26,6 +27,7 @@ pub(super) struct Consumer {
     pub(super) link: Id,
     pub(super) queue: QueueName,
     queue_id: Id,
+    exclusive: bool,
     prefetch: usize,
     /// Deliveries by tag.
     unsettled: BTreeMap<u64, Stored>,
@@ -94,22 +96,17 @@ impl State {
             let why = format!("the memory transport does not know the argument {argument:?}");
             return fail(ErrorKind::Unsupported, &why);
         }
-        if name == "amq.rabbitmq.reply-to" {
+        if name == DIRECT_REPLY_TO {
             return fail(ErrorKind::Unsupported, "the memory transport has no direct reply-to");
         }
         let id = self.next_id();
-        let queue = self.queue_for(link, name, "consume from")?;
-        if queue.taken || *exclusive && !queue.consumers.is_empty() {
-            return fail(ErrorKind::Refused, "it is in the exclusive use of another consumer");
-        }
-        queue.taken = *exclusive;
-        queue.consumers.push(id);
-        queue.waiting.push_back(id);
+        let (queue, queue_id) = self.join(link, name, id, *exclusive)?;
         let consumer = Consumer {
             link,
-            queue: queue.name.clone(),
-            queue_id: queue.id,
-            prefetch: if *prefetch == 0 { usize::MAX } else { usize::from(*prefetch) },
+            queue,
+            queue_id,
+            exclusive: *exclusive,
+            prefetch: most(*prefetch),
             unsettled: BTreeMap::new(),
             last_tag: 0,
             taken: 0,
@@ -119,6 +116,62 @@ impl State {
         self.consumers.insert(id, consumer);
         self.run(name);
         Ok(id)
+    }
+
+    /// Takes a consumer in among those of a queue.
+    fn join(
+        &mut self,
+        link: Id,
+        name: &str,
+        consumer: Id,
+        exclusive: bool,
+    ) -> Result<(QueueName, Id)> {
+        let queue = self.queue_for(link, name, "consume from")?;
+        if queue.taken || exclusive && !queue.consumers.is_empty() {
+            let why = "it is in the exclusive use of another consumer";
+            return Err(Error::new(
+                ErrorKind::Refused,
+                format!("consume from queue {name:?}: {why}"),
+            )
+            .with_queue(name));
+        }
+        queue.taken = exclusive;
+        queue.consumers.push(consumer);
+        queue.waiting.push_back(consumer);
+        Ok((queue.name.clone(), queue.id))
+    }
+
+    /// Lets a consumer that was cancelled consume again. Where it cannot, its channel ends.
+    fn resume(&mut self, id: Id, prefetch: u16) -> Result<()> {
+        let found = self.consumers.get(&id).filter(|_| self.holds_deliveries(id));
+        let Some(consumer) = found else { return Err(ended("consume again")) };
+        let (link, name, exclusive) = (consumer.link, consumer.queue.clone(), consumer.exclusive);
+        // What it holds may be of a queue that is gone; another of that name is for a new channel.
+        let joined = match (self.queue_of(id), self.queues.contains_key(&name)) {
+            (None, true) => Err(ended("consume again")),
+            _ => self.join(link, &name, id, exclusive),
+        };
+        if let Err(error) = joined {
+            self.lose(&[id], "it could not consume again");
+            return Err(error);
+        }
+        if let Some(consumer) = self.consumers.get_mut(&id) {
+            consumer.end = None;
+        }
+        self.set_prefetch(id, prefetch)
+    }
+
+    fn set_prefetch(&mut self, id: Id, prefetch: u16) -> Result<()> {
+        let found = self.consumers.get_mut(&id).filter(|consumer| consumer.end.is_none());
+        let Some(consumer) = found else { return Err(ended("change the prefetch")) };
+        consumer.prefetch = most(prefetch);
+        let (has_room, name) = (consumer.has_room(), consumer.queue.clone());
+        if let Some(queue) = self.queues.get_mut(&name) {
+            queue.waiting.retain(|&waiting| waiting != id);
+            queue.waiting.extend(has_room.then_some(id));
+        }
+        self.run(&name);
+        Ok(())
     }
 
     fn next_event(&mut self, id: Id, waker: &Waker) -> Option<Next> {
@@ -222,6 +275,11 @@ impl MemoryChannel {
     pub(super) fn new(broker: &Arc<Broker>, id: Id) -> Self {
         Self { broker: Arc::downgrade(broker), id, ended: false }
     }
+
+    fn act(&self, what: &str, act: impl FnOnce(&mut State, Id) -> Result<()>) -> Result<()> {
+        let Some(broker) = self.broker.upgrade() else { return Err(ended(what)) };
+        broker.act(|state| act(state, self.id))
+    }
 }
 
 impl ConsumeChannel for MemoryChannel {
@@ -259,14 +317,19 @@ impl ConsumeChannel for MemoryChannel {
                     matches!(end, None | Some(ConsumeEnd::Lost(_)))
                 })
             });
-            if lost {
-                return Err(Error::new(
-                    ErrorKind::Lost,
-                    "cancel a consumer: its channel has ended, and the broker has cancelled it",
-                ));
-            }
-            Ok(())
+            if lost { Err(ended("cancel a consumer")) } else { Ok(()) }
         })
+    }
+
+    fn resume(&mut self, prefetch: u16) -> BoxFuture<'_, Result<()>> {
+        self.ended = false;
+        let resumed = self.act("consume again", |state, id| state.resume(id, prefetch));
+        Box::pin(std::future::ready(resumed))
+    }
+
+    fn set_prefetch(&mut self, prefetch: u16) -> BoxFuture<'_, Result<()>> {
+        let act = |state: &mut State, id| state.set_prefetch(id, prefetch);
+        Box::pin(std::future::ready(self.act("change the prefetch", act)))
     }
 
     fn close(self: Box<Self>) -> BoxFuture<'static, ()> {
@@ -290,6 +353,18 @@ impl std::fmt::Debug for MemoryChannel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("MemoryChannel").field("id", &self.id).finish_non_exhaustive()
     }
+}
+
+/// How many unsettled deliveries a prefetch allows.
+fn most(prefetch: u16) -> usize {
+    if prefetch == 0 { usize::MAX } else { usize::from(prefetch) }
+}
+
+fn ended(what: &str) -> Error {
+    Error::new(
+        ErrorKind::Lost,
+        format!("{what}: its channel has ended, and the broker has cancelled it"),
+    )
 }
 
 fn delivery(tag: u64, stored: &Stored) -> Delivery {

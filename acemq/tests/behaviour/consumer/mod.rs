@@ -8,10 +8,13 @@ mod encrypted;
 mod faults;
 #[cfg(all(feature = "toml", feature = "xml", feature = "yaml"))]
 mod formats;
+mod gate;
+mod group;
 mod idempotency;
 mod interceptors;
 mod nesting;
-mod recovering;
+mod pausing;
+pub(crate) mod recovering;
 mod retrying;
 #[cfg(feature = "avro")]
 mod schemas;

@@ -1,0 +1,172 @@
+//! The workers: each handles one delivery after the other.
+
+use std::{future::poll_fn, panic::AssertUnwindSafe, sync::Arc, task::Poll, time::Duration};
+
+use futures_util::FutureExt as _;
+use tokio::time::Instant;
+use tracing::Instrument as _;
+
+use super::{
+    Settlement,
+    handle::{Judged, Verdict},
+    interceptor,
+    message::Received,
+    runtime::{Core, GRACE},
+    settle::Settling,
+    work::{Another, Task},
+};
+use crate::{
+    envelope::{self, ReadContext},
+    telemetry::ConsumeOutcome,
+};
+
+/// How long a worker goes on before it lets others run. What its handlers and settlements have
+/// woken, such as the connection, may be waiting for this very thread.
+const TURN: Duration = Duration::from_millis(1);
+
+impl Core {
+    /// Starts a worker where one is wanted. It is a task of its own, so that the waiting of its
+    /// handlers is nobody else's.
+    pub(super) fn start(self: &Arc<Self>, another: Another) {
+        if another == Another::Start {
+            self.handlers.spawn(Arc::clone(self).take_on());
+        }
+    }
+
+    /// Handles one delivery after the other, until there is none or one has to wait for its
+    /// settlement.
+    async fn take_on(self: Arc<Self>) {
+        self.work.begun();
+        let mut turn = std::time::Instant::now();
+        while let Some((task, another)) = self.work.take() {
+            if another == Another::Start {
+                self.start(another);
+                step_back().await;
+            }
+            // The broker has taken it back, which the reader of the channel is about to see.
+            if !task.settler.is_open() {
+                continue;
+            }
+            let mut gave_way = false;
+            let processed = AssertUnwindSafe(self.process(task, &mut gave_way)).catch_unwind();
+            // Whatever panics here, the worker goes on: somebody has to take what waits.
+            if processed.await.is_err() {
+                tracing::error!(queue = %self.queue, "a settlement panicked");
+            }
+            if gave_way {
+                return;
+            }
+            if turn.elapsed() >= TURN {
+                tokio::task::yield_now().await;
+                turn = std::time::Instant::now();
+            }
+        }
+    }
+
+    /// Handles a delivery; `gave_way` tells whether the worker's place was given away meanwhile.
+    async fn process(self: &Arc<Self>, Task { delivery, settler }: Task, gave_way: &mut bool) {
+        let started = Instant::now();
+        let tag = delivery.tag;
+        let mut envelope = envelope::read(
+            &delivery.properties.headers,
+            ReadContext {
+                message_id: delivery.properties.message_id.as_deref(),
+                reply_to: delivery.properties.reply_to.as_deref(),
+                routing_key: &delivery.routing_key,
+            },
+        );
+        let clock = self.client.clock();
+        // From the first copy on, a message of unknown age has one.
+        envelope.first_seen.get_or_insert_with(|| clock.now());
+        let _in_flight = InFlight::new(self, envelope.attempt);
+        let span = tracing::info_span!(
+            "consume",
+            queue = %self.queue,
+            message_id = envelope.id,
+            message_type = envelope.message_type,
+            attempt = envelope.attempt,
+            outcome = tracing::field::Empty,
+        );
+        let received = Arc::new(Received::new(delivery, envelope, Arc::clone(&self.queue), clock));
+        let settling = Settling { core: self, settler: &*settler, tag };
+        let settled = self.judge_and_settle(received, &settling, started, gave_way);
+        let outcome = settled.instrument(span.clone()).await;
+        span.record("outcome", outcome.name());
+    }
+
+    async fn judge_and_settle(
+        self: &Arc<Self>,
+        received: Arc<Received>,
+        settling: &Settling<'_>,
+        started: Instant,
+        gave_way: &mut bool,
+    ) -> ConsumeOutcome {
+        let judged = tokio::select! {
+            biased;
+            judged = self.handle.judge(self, Arc::clone(&received), settling.settler) => judged,
+            () = self.past_grace() => Judged::new(received, Verdict::Returned),
+        };
+        let give_way = || {
+            *gave_way = true;
+            self.start(self.work.give_way());
+        };
+        let settlement = settling.settle(&judged, give_way).await;
+        self.counters.settled(settlement);
+        let outcome = outcome(settlement);
+        self.meter.settled(judged.received.envelope.message_type(), outcome, started.elapsed());
+        if let Some(seen) = &judged.seen {
+            interceptor::after_handle(self.client.consume_interceptors(), seen, settlement);
+        }
+        outcome
+    }
+
+    /// Past this even a codec or a store that hangs is let go of.
+    async fn past_grace(&self) {
+        self.abort.cancelled().await;
+        tokio::time::sleep(GRACE).await;
+    }
+}
+
+/// Lets others run. Unlike tokio's own yield this puts the task where other threads find it: the
+/// one it has just spawned gets this thread, and may keep it.
+async fn step_back() {
+    let mut back = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut back, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+/// Counts a delivery as in flight until it is settled, or its task has ended in any way.
+struct InFlight<'a>(&'a Core);
+
+impl<'a> InFlight<'a> {
+    fn new(core: &'a Core, attempt: u32) -> Self {
+        core.counters.taken();
+        core.meter.taken(attempt);
+        Self(core)
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.counters.let_go();
+        self.0.meter.let_go();
+    }
+}
+
+fn outcome(settlement: Settlement) -> ConsumeOutcome {
+    match settlement {
+        Settlement::Acknowledged => ConsumeOutcome::Acked,
+        Settlement::Retried => ConsumeOutcome::Retried,
+        Settlement::Rejected => ConsumeOutcome::Rejected,
+        Settlement::DeadLettered => ConsumeOutcome::DeadLettered,
+        Settlement::Parked => ConsumeOutcome::Parked,
+        Settlement::InProgress => ConsumeOutcome::InProgress,
+        Settlement::Returned => ConsumeOutcome::Failed,
+    }
+}
