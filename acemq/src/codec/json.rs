@@ -25,7 +25,9 @@ impl Limits for Form {
 /// message without a content type.
 ///
 /// NaN and the infinities, for which JSON has no form, are an error and not `null`, and so are
-/// `Some(None)`, which would be read back as `None`, and what is nested more than 127 levels deep. Integers of any width are written as they are.
+/// `Some(None)`, which would be read back as `None`, maps whose keys are no text, numbers or truth
+/// values, and what is nested more than 127 levels deep. Integers of any width are written as they
+/// are.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Json;
 
