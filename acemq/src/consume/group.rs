@@ -211,7 +211,7 @@ impl ConsumerGroup {
             }
         }
         let closed = self.close_these(&started, self.deadline()).await;
-        Err(failed.or(closed.err()).unwrap_or_else(|| self.closed("scale")))
+        Err(failed.or_else(|| closed.err()).unwrap_or_else(|| self.closed("scale")))
     }
 
     async fn shrink(&self, remaining: usize) -> Result<()> {

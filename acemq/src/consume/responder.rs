@@ -11,7 +11,7 @@ use crate::{error::Result, transport::BoxFuture};
 ///
 /// **A reply** is confirmed by the broker and in the reply queue before its request is acknowledged.
 /// While the broker cannot be reached it is sent again and again, with the request held and its
-/// handler not run again. A reply whose queue does not exist has nobody who waits for it: its
+/// handler not run again; a responder that closes meanwhile gives the request back. A reply whose queue does not exist has nobody who waits for it: its
 /// request goes to the dead-letter queue with that reason, where it can be replayed, and the
 /// handler is not run a second time for it.
 ///

@@ -237,12 +237,16 @@ impl HandedOver<'_> {
         Ok(sending.sent())
     }
 
-    /// Waits for the verdict or for `answer`, which tells as well that the message has arrived.
-    pub(crate) async fn finish_or<T>(self, answer: impl Future<Output = T>) -> Result<Option<T>> {
+    /// Waits for the verdict or for `answer`, of which a good one tells as well that the message
+    /// has arrived.
+    pub(crate) async fn finish_or<T>(
+        self,
+        answer: impl Future<Output = Result<T>>,
+    ) -> Result<Option<T>> {
         let Self { mut sending, in_flight } = self;
         let answered = tokio::select! {
             biased;
-            answer = answer => Some(answer),
+            answer = answer => Some(answer.map_err(|error| sending.failed(error))?),
             verdict = in_flight.confirmed() => {
                 verdict.map_err(|error| sending.failed(error))?;
                 None

@@ -7,7 +7,7 @@ use tokio::time::{Instant, timeout_at};
 use super::{
     Requester,
     replies::Replies,
-    waiting::{Abandoned, Refused},
+    waiting::{Abandoned, Refused, Slot},
 };
 use crate::{
     connection::Patience,
@@ -164,31 +164,35 @@ async fn ask(
             return Err(Error::new(ErrorKind::Conflict, format!("{what}: {why}")));
         }
     };
-    if replies.direct && replies.losses() != losses {
-        let why = "the channel was lost on which its reply was to come; it was not sent";
+    // Whatever is lost from here on is told to those that wait.
+    if *replies.queue() != *address || replies.direct && replies.losses() != losses {
+        let why = "the place that its reply was to come to was lost; it was not sent";
         return Err(Error::new(ErrorKind::Lost, format!("{what}: {why}")));
     }
     let handed_over = prepared.hand_over(&mut Patience::default()).await?;
     progress.handed_over = Some(losses);
-    let answered = match handed_over.finish_or(slot.answered()).await? {
-        Some(answered) => answered,
-        None => slot.answered().await,
+    let delivery = match handed_over.finish_or(reply(&mut slot, replies, &what)).await? {
+        Some(delivery) => delivery,
+        None => reply(&mut slot, replies, &what).await?,
     };
-    let reply = answered.map_err(|abandoned| match abandoned {
+    Ok((what, delivery))
+}
+
+async fn reply(slot: &mut Slot, replies: &Replies, what: &str) -> Result<Delivery> {
+    slot.answered().await.map_err(|abandoned| no_reply(replies, what, abandoned))
+}
+
+/// The error of a request that nobody will answer any more.
+fn no_reply(replies: &Replies, what: &str, abandoned: Abandoned) -> Error {
+    let why = match abandoned {
         Abandoned::Closed => {
-            let closed = replies.closed(&what).to_string();
-            Error::new(ErrorKind::Closed, format!("{closed}; {UNKNOWN}")).maybe_published(true)
+            let text = format!("{}; {UNKNOWN}", replies.closed(what));
+            return Error::new(ErrorKind::Closed, text).maybe_published(true);
         }
-        Abandoned::ReplyQueueGone => {
-            let why = if replies.direct {
-                "the channel was lost on which its reply was to come"
-            } else {
-                "the reply queue was lost with its connection, and another took its place"
-            };
-            Error::new(ErrorKind::Lost, format!("{what}: {why}; {UNKNOWN}")).maybe_published(true)
-        }
-    })?;
-    Ok((what, reply))
+        Abandoned::Lost if replies.direct => "the channel was lost on which its reply was to come",
+        Abandoned::Lost => "the reply queue was lost with its connection; another took its place",
+    };
+    Error::new(ErrorKind::Lost, format!("{what}: {why}; {UNKNOWN}")).maybe_published(true)
 }
 
 /// What is not known of a request that has no reply.

@@ -41,8 +41,8 @@ pub(super) enum Refused {
 pub(super) enum Abandoned {
     /// The requester was closed.
     Closed,
-    /// The reply queue that the request named is gone for good.
-    ReplyQueueGone,
+    /// The place that the request named for its reply is gone for good.
+    Lost,
 }
 
 impl Waiting {
@@ -103,7 +103,7 @@ impl Slot {
     /// Waits for the reply. May be dropped and called again.
     pub(super) async fn answered(&mut self) -> Result<Delivery, Abandoned> {
         (&mut self.answer).await.map_err(|_| {
-            if self.waiting.lock().closed { Abandoned::Closed } else { Abandoned::ReplyQueueGone }
+            if self.waiting.lock().closed { Abandoned::Closed } else { Abandoned::Lost }
         })
     }
 }
