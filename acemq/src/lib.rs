@@ -44,6 +44,7 @@
 //! | handling, retries, dead letters | [`Client::consumer`], [`ConsumerBuilder`], [`RetryPolicy`] |
 //! | consumers that grow, shrink and pause | [`ConsumerGroup`], [`StartConsumer::group`], [`Consumer::pause`] |
 //! | questions and answers | [`Client::requester`], [`Requester`], [`ConsumerBuilder::respond`], [`Responder`] |
+//! | looking at dead letters, and putting them back | [`Client::peek`], [`Client::replay`] |
 //! | duplicates | [`ConsumerBuilder::idempotent`], [`IdempotencyStore`] |
 //! | exactly once in effect | [`ConsumerBuilder::start_in_transaction`], and the crate `acemq-sql` |
 //! | messages that commit with a database | [`OutboxRelay`], [`OutboxRecord`], and the crate `acemq-sql` |
@@ -64,7 +65,7 @@
 //!
 //! Every wait is bounded, and every future may be dropped at any await: no message is lost by it.
 //! What works in the background stops when its handle ([`Consumer`], [`ConsumerGroup`],
-//! [`Responder`], [`Requester`], [`OutboxRelay`], [`Maintenance`]) is dropped.
+//! [`Responder`], [`Requester`], [`Replay`], [`OutboxRelay`], [`Maintenance`]) is dropped.
 //!
 //! # Features
 //!
@@ -95,6 +96,7 @@ mod maintenance;
 mod outbox;
 mod patience;
 mod publish;
+mod replay;
 mod request;
 mod retry;
 mod schema;
@@ -147,6 +149,10 @@ pub use outbox::{
 pub use publish::{
     BatchError, MakeRecord, PublishContext, PublishInterceptor, Publisher, Receipt, SendBatch,
     SendMessage,
+};
+pub use replay::{
+    BodyView, Peek, QueuedMessage, ReasonCount, ReasonCounts, Replay, ReplayBuilder, ReplayOutcome,
+    ReplayProgress, ReplayReason,
 };
 pub use request::{Requester, RequesterBuilder, RequesterCounters, Requests, SendRequest};
 pub use retry::RetryPolicy;

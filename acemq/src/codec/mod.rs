@@ -154,6 +154,16 @@ pub(crate) fn has_suffix(content_type: &str, suffix: &str) -> bool {
         .is_some_and(|at| essence[at..].eq_ignore_ascii_case(suffix.as_bytes()))
 }
 
+/// Whether bodies of `content_type` are text of some kind, whoever reads them.
+pub(crate) fn is_textual(content_type: &str) -> bool {
+    let essence = essence(content_type);
+    let is_text = essence.get(..5).is_some_and(|family| family.eq_ignore_ascii_case("text/"));
+    let types = ["application/xml", "application/yaml", "application/x-yaml", "application/toml"];
+    is_text
+        || types.iter().any(|known| essence.eq_ignore_ascii_case(known))
+        || ["+xml", "+yaml", "+toml"].iter().any(|suffix| has_suffix(essence, suffix))
+}
+
 /// The content type without its parameters.
 fn essence(content_type: &str) -> &str {
     content_type.split(';').next().unwrap_or_default().trim()

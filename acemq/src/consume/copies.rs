@@ -5,6 +5,8 @@
 //! those that would misroute it or close the channel: the expiration, the user id, CC and BCC, and
 //! the broker's own dead-letter history and delivery count, on which no retry may depend.
 
+use bytes::Bytes;
+
 use super::message::Received;
 use crate::{
     envelope::{self, ERROR, Envelope, HeaderValue, Headers, REPLY_TO},
@@ -55,30 +57,35 @@ pub(super) fn unread(
 }
 
 fn copy(received: &Received, queue: &str, mut headers: Headers) -> Outgoing {
-    headers.retain(|name, _| !stays_behind(name));
     if !received.properties.headers.contains_key(REPLY_TO) {
         // The envelope has it from the property, which the copy keeps.
         headers.remove(REPLY_TO);
     }
+    let properties = Properties { headers, ..received.properties.clone() };
+    for_queue(queue, properties, || received.envelope.id().to_owned(), received.body.clone())
+}
+
+/// A copy of the message with these properties for that queue; `id` says what it is called where
+/// its properties do not.
+pub(crate) fn for_queue(
+    queue: &str,
+    mut properties: Properties,
+    id: impl FnOnce() -> String,
+    body: Bytes,
+) -> Outgoing {
+    properties.headers.retain(|name, _| !stays_behind(name));
     Outgoing {
         exchange: String::new(),
         routing_key: queue.to_owned(),
         mandatory: true,
         properties: Properties {
-            headers,
             delivery_mode: Some(Properties::PERSISTENT),
             expiration: None,
             user_id: None,
-            message_id: Some(
-                received
-                    .properties
-                    .message_id
-                    .clone()
-                    .unwrap_or_else(|| received.envelope.id().to_owned()),
-            ),
-            ..received.properties.clone()
+            message_id: Some(properties.message_id.take().unwrap_or_else(id)),
+            ..properties
         },
-        body: received.body.clone(),
+        body,
     }
 }
 

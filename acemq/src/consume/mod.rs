@@ -32,6 +32,7 @@ mod transactional;
 mod work;
 mod worker;
 
+pub(crate) use self::copies::for_queue;
 pub use self::{
     ack::{Ack, HandlerError},
     builder::ConsumerBuilder,

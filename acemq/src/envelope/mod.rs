@@ -6,6 +6,7 @@
 
 mod names;
 mod read;
+mod replay;
 #[cfg(test)]
 mod tests;
 mod value;
@@ -19,6 +20,7 @@ pub use value::{HeaderValue, Headers};
 
 pub(crate) use names::*;
 pub(crate) use read::{ReadContext, read, text};
+pub(crate) use replay::{Replay, stamp};
 pub(crate) use write::{check_application_header, into_headers, strip_reserved, write};
 
 /// The metadata of one message.

@@ -67,13 +67,13 @@ pub(crate) fn into_headers(envelope: Envelope) -> Headers {
 }
 
 /// A 32-bit integer as the family writes it, or a wider one for what somebody made larger.
-fn integer(value: impl TryInto<i64>) -> HeaderValue {
+pub(super) fn integer(value: impl TryInto<i64>) -> HeaderValue {
     let value = value.try_into().unwrap_or(i64::MAX);
     i32::try_from(value).map_or_else(|_| value.into(), HeaderValue::from)
 }
 
 /// RFC 3339 in UTC with milliseconds and `Z`; `None` for a time that the form cannot say.
-fn rfc3339_millis(at: SystemTime) -> Option<String> {
+pub(super) fn rfc3339_millis(at: SystemTime) -> Option<String> {
     let format =
         format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:3]Z");
     let nanos = i128::from(epoch_millis(at)) * 1_000_000;

@@ -16,6 +16,7 @@ mod consumer;
 mod maintenance;
 mod publish;
 mod relay;
+mod replay;
 mod request;
 #[path = "../support/mod.rs"]
 mod support;

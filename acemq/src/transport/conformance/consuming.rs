@@ -24,6 +24,8 @@ conformance!(
     consumers_of_one_queue_take_turns,
     no_more_than_the_prefetch_is_delivered,
     a_quorum_queue_gives_a_message_up_after_its_delivery_limit,
+    a_renewed_subscription_holds_what_it_held_and_has_room_for_as_many_again,
+    a_renewed_subscription_of_a_quorum_queue_holds_what_it_held_as_well,
     settling_a_delivery_twice_ends_the_channel,
     settling_after_the_end_of_the_channel_says_so,
     the_end_of_a_link_gives_back_what_its_consumers_held,
@@ -139,6 +141,53 @@ async fn a_message_that_is_requeued_comes_back_at_its_place(bench: Arc<Bench>) {
     assert_eq!(bodies(&deliveries), ["0", "1", "2", "3", "4"]);
     let redelivered: Vec<bool> = deliveries.iter().map(|delivery| delivery.redelivered).collect();
     assert_eq!(redelivered, [true, true, true, false, false]);
+}
+
+async fn a_renewed_subscription_holds_what_it_held_and_has_room_for_as_many_again(
+    bench: Arc<Bench>,
+) {
+    let queue = bench.queue().await;
+    renewed_twice(&bench, &queue).await;
+}
+
+async fn a_renewed_subscription_of_a_quorum_queue_holds_what_it_held_as_well(bench: Arc<Bench>) {
+    let queue = bench.queue_with([("x-queue-type", "quorum".into())]).await;
+    renewed_twice(&bench, &queue).await;
+}
+
+async fn renewed_twice(bench: &Bench, queue: &str) {
+    fill(bench, queue, 8).await;
+    let mut channel = bench.consume(queue, 2).await;
+    let mut held = vec![delivery(&mut channel).await, delivery(&mut channel).await];
+    for prefetch in [3, 1] {
+        assert!(!gives_within(&mut channel, MOMENT).await, "more than there was room for");
+        channel.set_prefetch(prefetch).await.unwrap();
+        for _ in 0..prefetch {
+            held.push(delivery(&mut channel).await);
+        }
+    }
+    assert!(!gives_within(&mut channel, MOMENT).await, "more than there was room for");
+    assert_eq!(bodies(&held), ["0", "1", "2", "3", "4", "5"]);
+
+    // What was held before makes no room, and what came since does.
+    let settler = channel.settler();
+    assert!(settler.ack(held[0].tag));
+    assert!(!gives_within(&mut channel, MOMENT).await, "in place of one from before");
+    assert!(settler.ack(held[5].tag));
+    held.push(delivery(&mut channel).await);
+    channel.cancel().await.unwrap();
+    assert_eq!(end(&mut channel).await, ConsumeEnd::Cancelled);
+    for kept in &held[1..5] {
+        assert!(settler.nack(kept.tag, true));
+    }
+    channel.close().await;
+    bench.until_ready(queue, 6).await;
+    // What the nacks gave back is in the order of the nacks; what the closing did may be anywhere.
+    let left = bench.drain(queue).await;
+    let mut bodies = bodies(&left);
+    assert_eq!(bodies.iter().filter(|body| "1234".contains(**body)).count(), 4);
+    bodies.sort_unstable();
+    assert_eq!(bodies, ["1", "2", "3", "4", "6", "7"]);
 }
 
 async fn a_message_that_is_rejected_without_dead_letters_is_gone(bench: Arc<Bench>) {

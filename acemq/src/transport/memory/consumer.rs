@@ -29,6 +29,10 @@ pub(super) struct Consumer {
     queue_id: Id,
     exclusive: bool,
     prefetch: usize,
+    /// The last tag from before the prefetch was set anew, and how many up to it are unsettled:
+    /// they take no room.
+    prefetch_since: u64,
+    held: usize,
     /// Deliveries by tag.
     unsettled: BTreeMap<u64, Stored>,
     /// The tag given out last.
@@ -55,7 +59,7 @@ enum Next {
 
 impl Consumer {
     pub(super) fn has_room(&self) -> bool {
-        self.end.is_none() && self.unsettled.len() < self.prefetch
+        self.end.is_none() && self.unsettled.len() - self.held < self.prefetch
     }
 
     /// Takes a delivery, and says whom to wake.
@@ -107,6 +111,8 @@ impl State {
             queue_id,
             exclusive: *exclusive,
             prefetch: most(*prefetch),
+            prefetch_since: 0,
+            held: 0,
             unsettled: BTreeMap::new(),
             last_tag: 0,
             taken: 0,
@@ -165,6 +171,8 @@ impl State {
         let found = self.consumers.get_mut(&id).filter(|consumer| consumer.end.is_none());
         let Some(consumer) = found else { return Err(ended("change the prefetch")) };
         consumer.prefetch = most(prefetch);
+        consumer.prefetch_since = consumer.last_tag;
+        consumer.held = consumer.unsettled.len();
         let (has_room, name) = (consumer.has_room(), consumer.queue.clone());
         if let Some(queue) = self.queues.get_mut(&name) {
             queue.waiting.retain(|&waiting| waiting != id);
@@ -198,6 +206,9 @@ impl State {
             self.lose(&[id], &format!("unknown delivery tag {tag}"));
             return false;
         };
+        if tag <= consumer.prefetch_since {
+            consumer.held -= 1;
+        }
         let waits = was_full && consumer.has_room();
         let Some((queue, queue_id)) = self.queue_of(id) else { return true };
         if waits && let Some(queue) = self.queues.get_mut(&queue) {
