@@ -54,31 +54,56 @@ pub(super) fn unread(
     copy(received, queue, headers)
 }
 
-fn copy(received: &Received, queue: &str, mut headers: Headers) -> Outgoing {
-    headers.retain(|name, _| !stays_behind(name));
-    if !received.properties.headers.contains_key(REPLY_TO) {
-        // The envelope has it from the property, which the copy keeps.
-        headers.remove(REPLY_TO);
-    }
+fn copy(received: &Received, queue: &str, headers: Headers) -> Outgoing {
     Outgoing {
         exchange: String::new(),
         routing_key: queue.to_owned(),
         mandatory: true,
-        properties: Properties {
-            headers,
-            delivery_mode: Some(Properties::PERSISTENT),
-            expiration: None,
-            user_id: None,
-            message_id: Some(
-                received
-                    .properties
-                    .message_id
-                    .clone()
-                    .unwrap_or_else(|| received.envelope.id().to_owned()),
-            ),
-            ..received.properties.clone()
-        },
+        properties: carried(received, headers),
         body: received.body.clone(),
+    }
+}
+
+/// The properties of a message that goes on from one that has arrived.
+fn carried(received: &Received, mut headers: Headers) -> Properties {
+    headers.retain(|name, _| !stays_behind(name));
+    if !received.properties.headers.contains_key(REPLY_TO) {
+        // The envelope has it from the property, which is carried on.
+        headers.remove(REPLY_TO);
+    }
+    let arrived = &received.properties;
+    let message_id = arrived.message_id.clone();
+    Properties {
+        content_type: arrived.content_type.clone(),
+        content_encoding: arrived.content_encoding.clone(),
+        headers,
+        delivery_mode: Some(Properties::PERSISTENT),
+        priority: arrived.priority,
+        correlation_id: arrived.correlation_id.clone(),
+        reply_to: arrived.reply_to.clone(),
+        expiration: None,
+        message_id: Some(message_id.unwrap_or_else(|| received.envelope.id().to_owned())),
+        timestamp: arrived.timestamp,
+        message_type: arrived.message_type.clone(),
+        user_id: None,
+        app_id: arrived.app_id.clone(),
+        cluster_id: arrived.cluster_id.clone(),
+    }
+}
+
+impl Received {
+    /// Has a message with another body carry on what a copy of this one would. Its id is its
+    /// envelope's, and the body is in the form that it says itself.
+    pub(crate) fn carry_over(&self, onward: &mut Outgoing) {
+        let own = &mut onward.properties;
+        let (message_id, content_type) = (own.message_id.take(), own.content_type.take());
+        let headers = std::mem::take(&mut own.headers);
+        onward.properties = Properties {
+            message_id,
+            content_type,
+            content_encoding: None,
+            ..carried(self, headers)
+        };
     }
 }
 

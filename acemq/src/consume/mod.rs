@@ -19,8 +19,10 @@ mod handle;
 mod interceptor;
 mod key;
 mod message;
+mod onward;
 mod outage;
 mod pacing;
+mod place;
 mod responder;
 mod runtime;
 mod settle;
@@ -32,6 +34,7 @@ mod transactional;
 mod work;
 mod worker;
 
+pub(crate) use self::message::Received;
 pub use self::{
     ack::{Ack, HandlerError},
     builder::ConsumerBuilder,
