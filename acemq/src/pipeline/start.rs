@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     connection::Client,
-    error::{Error, ErrorKind, Result},
+    error::{Conflict, Error, ErrorKind, Result},
     topology::{Exchange, Queue, Topology},
     transport::BoxFuture,
 };
@@ -130,7 +130,7 @@ async fn declare(plan: &Plan, like_family: bool) -> Result<()> {
     for step in &plan.steps {
         let queue = plan.queue_of(step);
         if like_family {
-            client.declare_queue(&Queue::new(&*queue)).await?;
+            declare_like_family(client, &queue).await?;
         } else {
             declare_with_dead_letters(client, &queue).await?;
         }
@@ -139,21 +139,27 @@ async fn declare(plan: &Plan, like_family: bool) -> Result<()> {
     Ok(())
 }
 
-/// Declares a step's queue with the dead-letter target that the family's other libraries leave out;
-/// one that was declared without is used as it is.
+/// Declares a step's queue with the dead-letter target that the family's other libraries leave out.
+/// One that was declared as they do is used as it is.
 async fn declare_with_dead_letters(client: &Client, queue: &str) -> Result<()> {
     let Err(error) = client.declare_queue(&Queue::new(queue).dead_letters()).await else {
         return Ok(());
     };
-    let of_another = |argument: &str| argument.starts_with("x-dead-letter-");
-    if !error.conflict().is_some_and(|conflict| of_another(&conflict.argument)) {
-        return Err(error);
+    let of_target = |conflict: &Conflict| conflict.argument.starts_with("x-dead-letter-");
+    if error.conflict().is_some_and(of_target) {
+        declare_like_family(client, queue).await
+    } else {
+        Err(error)
     }
+}
+
+async fn declare_like_family(client: &Client, queue: &str) -> Result<()> {
+    client.consuming_link().await?.declare_queue(&Queue::new(queue).spec).await?;
     tracing::warn!(
         queue,
-        "the queue of a pipeline's step was declared without our dead-letter target, and is used as \
-         it is: a message that comes back more often than the queue's delivery limit (20 by default \
-         from RabbitMQ 4.0) is dropped, unless a policy says where it goes"
+        "the queue of this pipeline's step has no dead-letter target, as in the family's other \
+         libraries: a message that comes back more often than the queue's delivery limit (20 by \
+         default from RabbitMQ 4.0) is dropped, unless a policy says where it goes"
     );
     Ok(())
 }

@@ -13,7 +13,6 @@ use crate::{
     },
     on_every_broker,
     pipeline::bench::{Bench, Seen},
-    support::Broker,
 };
 
 on_every_broker! {

@@ -7,7 +7,6 @@ use crate::{
     consumer::bench::SOON,
     on_every_broker,
     pipeline::bench::{Bench, Seen},
-    support::Broker,
 };
 
 on_every_broker! {
