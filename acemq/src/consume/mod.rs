@@ -34,7 +34,6 @@ mod transactional;
 mod work;
 mod worker;
 
-pub(crate) use self::message::Received;
 pub use self::{
     ack::{Ack, HandlerError},
     builder::ConsumerBuilder,

@@ -352,13 +352,20 @@ impl<In, Cur, State: HasStep, C> PipelineBuilder<In, Cur, State, C> {
         self.change(|options| options.retry = policy)
     }
 
-    /// How many of the step's handlers run at once. Default 1, which keeps the order of the
-    /// messages as long as none fails.
+    /// How many consumers the step has at first; [`PipelineStep::scale_to`](super::PipelineStep)
+    /// changes that while it runs. Default 1. More than one make sense where one channel of the
+    /// broker's is what slows the step down.
+    pub fn consumers(self, count: usize) -> Self {
+        self.change(|options| options.consumers = count)
+    }
+
+    /// How many of the step's handlers run at once in each of its consumers. Default 1, which keeps
+    /// the order of the messages of one consumer as long as none fails.
     pub fn concurrency(self, handlers: usize) -> Self {
         self.change(|options| options.concurrency = handlers)
     }
 
-    /// How many messages the step holds at most: those that it handles, those that wait for it here,
+    /// How many messages each consumer of the step holds at most: those that it handles, those that wait for it here,
     /// and those of which what was made is on its way to the broker. Default twice the concurrency,
     /// and at least 20.
     pub fn prefetch(self, count: u16) -> Self {

@@ -16,7 +16,7 @@ use crate::{
     telemetry::RunOutcome,
 };
 
-/// Makes the consumer of a step.
+/// Makes the consumers of a step.
 pub(super) type MakeConsumer = Box<dyn FnOnce(Arc<StepCore>) -> StartConsumer + Send>;
 
 /// The same for a step that makes an `N`, once it is known what writes that.

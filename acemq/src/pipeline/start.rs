@@ -96,8 +96,8 @@ async fn start(
     make: MakeConsumer,
 ) -> Result<PipelineStep> {
     let core = Arc::new(StepCore::new(plan, options, position));
-    let consumer = make(Arc::clone(&core)).await?;
-    Ok(PipelineStep::new(core, consumer))
+    let consumers = make(Arc::clone(&core)).group(core.options.consumers).await?;
+    Ok(PipelineStep::new(core, consumers))
 }
 
 /// The steps' names, if they can be told apart and go over the wire.

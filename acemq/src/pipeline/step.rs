@@ -10,7 +10,7 @@ use std::{
 
 use super::{options::StepOptions, plan::Plan};
 use crate::{
-    consume::{Consumer, ConsumerState, Received},
+    consume::{ConsumerGroup, Received},
     error::{Error, ErrorKind, Result},
     telemetry::{PipelineMeter, RunOutcome},
 };
@@ -38,7 +38,7 @@ pub struct StepStats {
 #[must_use = "dropping a step stops it"]
 pub struct PipelineStep {
     pub(super) core: Arc<StepCore>,
-    consumer: Consumer,
+    consumers: ConsumerGroup,
 }
 
 /// What a step's handlers and its handle share.
@@ -96,8 +96,8 @@ impl StepCore {
 }
 
 impl PipelineStep {
-    pub(super) fn new(core: Arc<StepCore>, consumer: Consumer) -> Self {
-        Self { core, consumer }
+    pub(super) fn new(core: Arc<StepCore>, consumers: ConsumerGroup) -> Self {
+        Self { core, consumers }
     }
 
     /// Its name: the routing key, and the end of its queue's name.
@@ -118,10 +118,21 @@ impl PipelineStep {
         &self.core.queue
     }
 
-    /// What its consumer is doing now.
-    #[must_use]
-    pub fn state(&self) -> ConsumerState {
-        self.consumer.state()
+    /// Its consumers, which can be paused, say, while it runs.
+    pub fn consumers(&self) -> &ConsumerGroup {
+        &self.consumers
+    }
+
+    /// Gives it that many consumers, at least 1, each with the step's prefetch and concurrency. The
+    /// other steps do not notice. See [`ConsumerGroup::scale_to`].
+    ///
+    /// # Errors
+    /// As [`ConsumerGroup::scale_to`].
+    ///
+    /// # Cancellation
+    /// Dropping the future while their number grows starts nobody; consumers that are leaving leave.
+    pub async fn scale_to(&self, consumers: usize) -> Result<()> {
+        self.consumers.scale_to(consumers).await
     }
 
     /// What it has done so far and what waits for it.
@@ -134,7 +145,7 @@ impl PipelineStep {
                 let text = format!("look at the step \"{}\": its queue is gone", self.name());
                 Error::new(ErrorKind::NotFound, text).with_queue(&*self.core.queue)
             })?;
-        let counters = self.consumer.counters();
+        let counters = self.consumers.counters();
         let (_, ended_early) = self.core.ended_runs();
         let handled = counters.acknowledged.saturating_sub(counters.duplicates);
         Ok(StepStats {
@@ -147,7 +158,7 @@ impl PipelineStep {
     }
 
     pub(super) fn in_flight(&self) -> u64 {
-        self.consumer.counters().in_flight
+        self.consumers.counters().in_flight
     }
 
     /// Stops taking messages and waits for running handlers and for what they hand on, within the
@@ -160,7 +171,7 @@ impl PipelineStep {
     /// # Cancellation
     /// Dropping the future does not stop the closing.
     pub async fn close(&self) -> Result<()> {
-        self.consumer.close().await
+        self.consumers.close().await
     }
 }
 
@@ -169,7 +180,7 @@ impl fmt::Debug for PipelineStep {
         f.debug_struct("PipelineStep")
             .field("pipeline", &self.core.plan.name)
             .field("step", &self.core.options.label())
-            .field("consumer", &self.consumer)
+            .field("consumers", &self.consumers)
             .finish_non_exhaustive()
     }
 }

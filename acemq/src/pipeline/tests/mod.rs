@@ -107,6 +107,7 @@ async fn shout(message: Message<String>) -> Result<Option<String>, HandlerError>
 }
 
 /// The last step of a route: it writes down what arrived.
+#[expect(clippy::type_complexity, reason = "a handler, and what it has seen")]
 fn arrivals() -> (
     impl Fn(Message<String>) -> std::future::Ready<Result<(), HandlerError>> + Send + Sync + 'static,
     Arc<Mutex<Vec<String>>>,

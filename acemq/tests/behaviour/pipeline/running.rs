@@ -154,6 +154,55 @@ on_every_broker! {
         bench.mq.close().await.unwrap();
     }
 
+    // promise: PL-7
+    async fn one_step_is_scaled_while_it_runs_and_the_others_are_not_touched(broker: Broker) {
+        let bench = Bench::new(&broker, &["a", "b"]).await;
+        let here = Arc::new(Barrier::new(4));
+        let together = {
+            let here = Arc::clone(&here);
+            move |message: Message<String>| {
+                let here = Arc::clone(&here);
+                async move {
+                    here.wait().await;
+                    Ok(Some(message.into_payload()))
+                }
+            }
+        };
+        let seen = Seen::default();
+        let line = bench
+            .mq
+            .pipeline(&*bench.name)
+            .step("a", together)
+            .prefetch(1)
+            .consumers(2)
+            .last("b", seen.last())
+            .start()
+            .await
+            .unwrap();
+        let consumers = async |step: &str| {
+            let info = bench.mq.inspect_queue(&bench.queue(step)).await.unwrap();
+            info.unwrap().consumers
+        };
+        assert_eq!((consumers("a").await, consumers("b").await), (2, 1));
+        let step = line.step("a").unwrap();
+        for _ in 0..4 {
+            line.send(&"o-1".to_owned()).await.unwrap();
+        }
+        eventually("two are in hand", SOON, async || step.stats().await.unwrap().in_flight == 2)
+            .await;
+        step.scale_to(4).await.unwrap();
+        eventually("all are done", SOON, async || counts(line.counters()) == (4, 4, 0, 0)).await;
+        assert_eq!((consumers("a").await, consumers("b").await), (4, 1));
+
+        step.scale_to(1).await.unwrap();
+        eventually("one is left", SOON, async || consumers("a").await == 1).await;
+        assert_eq!((step.consumers().members(), consumers("b").await), (1, 1));
+        // What those have done who have left still counts.
+        assert_eq!(stats(step.stats().await.unwrap()), (0, 0, 4, 0, 0));
+        line.close().await.unwrap();
+        bench.mq.close().await.unwrap();
+    }
+
     async fn one_handler_at_a_time_keeps_the_order_while_many_hops_are_on_their_way(broker: Broker) {
         let bench = Bench::new(&broker, &["a", "b", "c"]).await;
         let seen = Seen::default();
