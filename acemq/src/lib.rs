@@ -47,6 +47,7 @@
 //! | looking at dead letters, and putting them back | [`Client::peek`], [`Client::replay`] |
 //! | duplicates | [`ConsumerBuilder::idempotent`], [`IdempotencyStore`] |
 //! | exactly once in effect | [`ConsumerBuilder::start_in_transaction`], and the crate `acemq-sql` |
+//! | work that passes through several steps | [`Client::pipeline`], [`PipelineBuilder`], [`Itinerary`] |
 //! | messages that commit with a database | [`OutboxRelay`], [`OutboxRecord`], and the crate `acemq-sql` |
 //! | removing what is done with | [`Maintenance`] |
 //! | formats | [`Json`], [`Text`], [`RawBytes`], [`AnyFormat`], [`Format`], `Xml`, `Yaml`, `Toml`, `Avro`, `Protobuf`, [`Encode`], [`Decode`] |
@@ -65,7 +66,8 @@
 //!
 //! Every wait is bounded, and every future may be dropped at any await: no message is lost by it.
 //! What works in the background stops when its handle ([`Consumer`], [`ConsumerGroup`],
-//! [`Responder`], [`Requester`], [`Replay`], [`OutboxRelay`], [`Maintenance`]) is dropped.
+//! [`Responder`], [`Requester`], [`Pipeline`], [`Replay`], [`OutboxRelay`], [`Maintenance`]) is
+//! dropped.
 //!
 //! # Features
 //!
@@ -92,9 +94,11 @@ mod encryption;
 mod envelope;
 mod error;
 mod idempotency;
+mod itinerary;
 mod maintenance;
 mod outbox;
 mod patience;
+pub mod pipeline;
 mod publish;
 mod replay;
 mod request;
@@ -140,11 +144,16 @@ pub use error::{BoxError, Conflict, Error, ErrorKind, Result};
 pub use idempotency::{
     Claim, IdempotencyStore, Lease, MemoryIdempotencyStore, SharedIdempotencyStore,
 };
+pub use itinerary::{Itinerary, Stop};
 pub use maintenance::{Maintenance, MaintenanceBuilder};
 pub use outbox::{
     ClaimRequest, ClaimedRecord, Discard, FailedRecord, MemoryOutboxStore, OutboxCounts,
     OutboxRecord, OutboxRelay, OutboxRelayBuilder, OutboxSignal, OutboxStore, RecordClaim,
     RelayLock, RelayOrder, RelayState, SharedOutboxStore, StoredRecord, StuckRecord,
+};
+pub use pipeline::{
+    Pipeline, PipelineBuilder, PipelineCounters, PipelineStep, RunReceipt, SendRun, StartPipeline,
+    StartStep, StepStats,
 };
 pub use publish::{
     BatchError, MakeRecord, PublishContext, PublishInterceptor, Publisher, Receipt, SendBatch,

@@ -26,6 +26,8 @@ const SET_ASIDE_FAILED: &str = "acemq.messages.set.aside.failed";
 const REQUEST_DURATION: &str = "acemq.request.duration";
 const REQUEST_TOTAL: &str = "acemq.request.total";
 const RUNG_MISSING: &str = "acemq.retry.rung.missing";
+const PIPELINE_RUN_DURATION: &str = "acemq.pipeline.run.duration";
+const PIPELINE_RUN_TOTAL: &str = "acemq.pipeline.run.total";
 const OUTBOX_TOTAL: &str = "acemq.outbox.total";
 const OUTBOX_LAG: &str = "acemq.outbox.lag";
 
@@ -49,6 +51,7 @@ pub fn describe_metrics() {
         (DEAD_LETTERED_TOTAL, "messages set aside in a dead-letter or parking queue"),
         (SET_ASIDE_FAILED, "copies to a dead-letter or parking queue that did not land"),
         (RUNG_MISSING, "retries that found their waiting queue missing"),
+        (PIPELINE_RUN_TOTAL, "pipeline runs that ended, by outcome"),
         (OUTBOX_TOTAL, "outbox records published or failed"),
         (REQUEST_TOTAL, "requests that have come to their end, by outcome"),
     ];
@@ -56,6 +59,7 @@ pub fn describe_metrics() {
         (PUBLISH_DURATION, "time from the call of send to the broker's verdict"),
         (CONSUME_DURATION, "time from delivery to settlement"),
         (REQUEST_DURATION, "time from the call of a request to its reply, or to its failure"),
+        (PIPELINE_RUN_DURATION, "time from the sending into a pipeline to the end of the run"),
         (OUTBOX_LAG, "time from the making of an outbox record to its confirm"),
     ];
     with_recorder(|recorder| {
@@ -373,6 +377,39 @@ impl ConsumeMeter {
         );
         by_type.insert(message_type.to_owned(), Arc::clone(&keys));
         keys
+    }
+}
+
+/// How a run through a pipeline ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RunOutcome {
+    Completed,
+    EndedEarly,
+}
+
+impl RunOutcome {
+    const ALL: [(Self, &'static str); 2] =
+        [(Self::Completed, "completed"), (Self::EndedEarly, "ended_early")];
+
+    /// As it stands in metrics and in the log.
+    pub(crate) fn name(self) -> &'static str {
+        Self::ALL[self as usize].1
+    }
+}
+
+/// Reports the runs that end at one step of a pipeline.
+#[derive(Debug)]
+pub(crate) struct PipelineMeter([OutcomeKeys; 2]);
+
+impl PipelineMeter {
+    pub(crate) fn new(pipeline: &str, step: &str) -> Self {
+        let labels = [label("pipeline", pipeline), label("step", step)];
+        let names = (PIPELINE_RUN_TOTAL, PIPELINE_RUN_DURATION);
+        Self(RunOutcome::ALL.map(|(_, outcome)| OutcomeKeys::new(names, &labels, outcome)))
+    }
+
+    pub(crate) fn ended(&self, outcome: RunOutcome, age: Duration) {
+        self.0[outcome as usize].record(age);
     }
 }
 

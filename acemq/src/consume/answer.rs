@@ -16,6 +16,7 @@ use super::{
     copies::put_reason,
     handle::{Handle, Judged, REJECTED, Run, Verdict, failed, within_limits},
     message::Received,
+    place::Place,
     runtime::Core,
 };
 use crate::{
@@ -122,7 +123,7 @@ where
         core: &Core,
         received: Arc<Received>,
         payload: T,
-        settler: &dyn Settler,
+        place: &Place<'_>,
     ) -> Verdict {
         if received.envelope.reply_to().is_none() {
             self.counters.unanswerable.fetch_add(1, Ordering::Relaxed);
@@ -151,7 +152,7 @@ where
             Err(stopped) => return stopped,
         };
         let reply = reply(core, &received, self.codec.content_type(), body);
-        self.send(core, Arc::new(reply), settler).await
+        self.send(core, Arc::new(reply), place.settler).await
     }
 }
 
@@ -172,10 +173,10 @@ impl<H: Handle> Handle for Responding<H> {
         &'a self,
         core: &'a Core,
         received: Arc<Received>,
-        settler: &'a dyn Settler,
+        place: &'a Place<'a>,
     ) -> BoxFuture<'a, Judged> {
         Box::pin(async move {
-            let judged = self.inner.judge(core, received, settler).await;
+            let judged = self.inner.judge(core, received, place).await;
             let answerable = judged.received.envelope.reply_to().is_some();
             if let Some(reason) = failure(core, &judged).filter(|_| answerable) {
                 self.counters.failed.fetch_add(1, Ordering::Relaxed);
@@ -209,6 +210,7 @@ fn failure<'a>(core: &Core, Judged { received, verdict, .. }: &'a Judged) -> Opt
         | Verdict::Duplicate
         | Verdict::InProgress
         | Verdict::Returned
+        | Verdict::Unsent { .. }
         | Verdict::Unknown => None,
     }
 }

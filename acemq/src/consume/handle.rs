@@ -11,13 +11,14 @@ use super::{
     interceptor::{self, ConsumeContext},
     key::MessageKey,
     message::Received,
+    place::Place,
     runtime::Core,
 };
 use crate::{
     codec::{Decode, no_codec_reads},
     error::Error,
     idempotency::{Claim, Lease},
-    transport::{BoxFuture, Settler},
+    transport::BoxFuture,
 };
 
 /// How the reason of a rejected message begins; its own words follow.
@@ -42,6 +43,8 @@ pub(super) enum Verdict {
     Undecodable { text: String },
     /// Back to the broker: the consumer is closing, or the channel has gone.
     Returned,
+    /// Back to the broker, paced: what the handler made of it did not arrive at its next stop.
+    Unsent { stop: String, reason: String },
     /// Back to the broker, paced: whether the handler's transaction has committed is not known,
     /// and the next delivery finds out.
     Unknown,
@@ -54,7 +57,8 @@ impl Verdict {
             Self::Failed { reason: text }
             | Self::Rejected { text }
             | Self::Parked { text }
-            | Self::Undecodable { text } => Some(text),
+            | Self::Undecodable { text }
+            | Self::Unsent { reason: text, .. } => Some(text),
             Self::Accepted
             | Self::Duplicate
             | Self::InProgress
@@ -80,7 +84,7 @@ pub(super) trait Handle: Send + Sync {
         &'a self,
         core: &'a Core,
         received: Arc<Received>,
-        settler: &'a dyn Settler,
+        place: &'a Place<'a>,
     ) -> BoxFuture<'a, Judged>;
 
     /// Whether the store that knows what was handled can be used.
@@ -98,7 +102,7 @@ pub(super) trait Run<T>: Send + Sync {
         core: &Core,
         received: Arc<Received>,
         payload: T,
-        settler: &dyn Settler,
+        place: &Place<'_>,
     ) -> impl Future<Output = Verdict> + Send;
 }
 
@@ -117,12 +121,12 @@ where
         core: &Core,
         received: Arc<Received>,
         payload: T,
-        _: &dyn Settler,
+        place: &Place<'_>,
     ) -> Verdict {
         // Calling the handler may panic as well, before it returns its future.
         let run = async { (self.0)(Message::new(payload, received)).await.map(Into::into) };
         match within_limits(core, run).await {
-            Ok(Ok(ack)) => answer(ack),
+            Ok(Ok(ack)) => answer(core, place, ack).await,
             Ok(Err(error)) => failed(&error),
             Err(stopped) => stopped,
         }
@@ -151,11 +155,11 @@ where
         &'a self,
         core: &'a Core,
         received: Arc<Received>,
-        settler: &'a dyn Settler,
+        place: &'a Place<'a>,
     ) -> BoxFuture<'a, Judged> {
         let arrived = Arc::clone(&received);
         Box::pin(
-            async move { unharmed(arrived, self.decode_and_handle(core, received, settler)).await },
+            async move { unharmed(arrived, self.decode_and_handle(core, received, place)).await },
         )
     }
 
@@ -178,13 +182,13 @@ impl<T: Send, C: Decode<T>, H: Run<T>> Typed<T, C, H> {
         &self,
         core: &Core,
         received: Arc<Received>,
-        settler: &dyn Settler,
+        place: &Place<'_>,
     ) -> Judged {
         let payload = match decode(&self.codec, &received).await {
             Ok(payload) => payload,
             Err(verdict) => return Judged::new(received, verdict),
         };
-        let run = |received, payload| self.handler.run(core, received, payload, settler);
+        let run = |received, payload| self.handler.run(core, received, payload, place);
         let Some(idempotency) = &core.idempotency else {
             return intercept(core, received, payload, run).await;
         };
@@ -192,7 +196,7 @@ impl<T: Send, C: Decode<T>, H: Run<T>> Typed<T, C, H> {
             Ok(keyed) => keyed,
             Err(verdict) => return Judged::new(received, verdict),
         };
-        let lease = match idempotency.claim(core, &key, settler).await {
+        let lease = match idempotency.claim(core, &key, place.settler).await {
             Some(Claim::Owned(lease)) => lease,
             Some(Claim::AlreadyConfirmed) => return Judged::new(received, Verdict::Duplicate),
             Some(Claim::InProgress) => return Judged::new(received, Verdict::InProgress),
@@ -273,7 +277,8 @@ pub(super) async fn intercept<T, F: Future<Output = Verdict>>(
     match &verdict {
         Verdict::Failed { reason: text }
         | Verdict::Rejected { text }
-        | Verdict::Parked { text } => {
+        | Verdict::Parked { text }
+        | Verdict::Unsent { reason: text, .. } => {
             interceptor::on_error(interceptors, &context, text);
         }
         Verdict::Accepted
@@ -342,9 +347,11 @@ pub(super) fn failed(error: &HandlerError) -> Verdict {
     }
 }
 
-fn answer(ack: Ack) -> Verdict {
+async fn answer(core: &Core, place: &Place<'_>, ack: Ack) -> Verdict {
     match ack.0 {
         Answer::Accept => Verdict::Accepted,
+        // Boxed: it is large, and most handlers send nothing on.
+        Answer::Forward(onward) => Box::pin(onward.send(core, place)).await,
         Answer::Retry(reason) => Verdict::Failed { reason: chain(&*reason) },
         Answer::Reject(reason) => {
             Verdict::Rejected { text: format!("{REJECTED}{}", chain(&*reason)) }

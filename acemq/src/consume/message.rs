@@ -70,6 +70,11 @@ impl<T> Message<T> {
         Self { payload, received }
     }
 
+    /// All but the payload, for who needs it after the handler has had the message.
+    pub(crate) fn received(&self) -> Arc<Received> {
+        Arc::clone(&self.received)
+    }
+
     /// What the message carries.
     #[must_use]
     pub fn payload(&self) -> &T {

@@ -9,6 +9,7 @@ use super::{
     handle::{self, Handle, Judged, Verdict},
     key::MessageKey,
     message::Received,
+    place::Place,
     runtime::Core,
     settle::COMMIT,
     transaction::{CommitError, TransactionClaim, TransactionalStore},
@@ -65,10 +66,11 @@ where
         &'a self,
         core: &'a Core,
         received: Arc<Received>,
-        settler: &'a dyn Settler,
+        place: &'a Place<'a>,
     ) -> BoxFuture<'a, Judged> {
         let arrived = Arc::clone(&received);
         Box::pin(async move {
+            let settler = place.settler;
             handle::unharmed(arrived, self.decode_and_handle(core, received, settler)).await
         })
     }

@@ -11,6 +11,7 @@ use super::{
     handle::{Judged, Verdict},
     interceptor,
     message::Received,
+    place::Place,
     runtime::{Core, GRACE},
     settle::Settling,
     work::{Another, Task},
@@ -18,6 +19,7 @@ use super::{
 use crate::{
     envelope::{self, ReadContext},
     telemetry::ConsumeOutcome,
+    transport::Delivery,
 };
 
 /// How long a worker goes on before it lets others run. What its handlers and settlements have
@@ -43,17 +45,18 @@ impl Core {
                 self.start(another);
                 step_back().await;
             }
+            let Task { delivery, settler } = task;
             // The broker has taken it back, which the reader of the channel is about to see.
-            if !task.settler.is_open() {
+            if !settler.is_open() {
                 continue;
             }
-            let mut gave_way = false;
-            let processed = AssertUnwindSafe(self.process(task, &mut gave_way)).catch_unwind();
+            let place = Place::new(&self, &*settler);
+            let processed = AssertUnwindSafe(self.process(delivery, &place)).catch_unwind();
             // Whatever panics here, the worker goes on: somebody has to take what waits.
             if processed.await.is_err() {
                 tracing::error!(queue = %self.queue, "a settlement panicked");
             }
-            if gave_way {
+            if place.is_given() {
                 return;
             }
             if turn.elapsed() >= TURN {
@@ -63,8 +66,8 @@ impl Core {
         }
     }
 
-    /// Handles a delivery; `gave_way` tells whether the worker's place was given away meanwhile.
-    async fn process(self: &Arc<Self>, Task { delivery, settler }: Task, gave_way: &mut bool) {
+    /// Handles a delivery. The worker's place may be given away meanwhile.
+    async fn process(&self, delivery: Delivery, place: &Place<'_>) {
         let started = Instant::now();
         let tag = delivery.tag;
         let mut envelope = envelope::read(
@@ -88,29 +91,25 @@ impl Core {
             outcome = tracing::field::Empty,
         );
         let received = Arc::new(Received::new(delivery, envelope, Arc::clone(&self.queue), clock));
-        let settling = Settling { core: self, settler: &*settler, tag };
-        let settled = self.judge_and_settle(received, &settling, started, gave_way);
+        let settling = Settling { core: self, settler: place.settler, tag };
+        let settled = self.judge_and_settle(received, &settling, started, place);
         let outcome = settled.instrument(span.clone()).await;
         span.record("outcome", outcome.name());
     }
 
     async fn judge_and_settle(
-        self: &Arc<Self>,
+        &self,
         received: Arc<Received>,
         settling: &Settling<'_>,
         started: Instant,
-        gave_way: &mut bool,
+        place: &Place<'_>,
     ) -> ConsumeOutcome {
         let judged = tokio::select! {
             biased;
-            judged = self.handle.judge(self, Arc::clone(&received), settling.settler) => judged,
+            judged = self.handle.judge(self, Arc::clone(&received), place) => judged,
             () = self.past_grace() => Judged::new(received, Verdict::Returned),
         };
-        let give_way = || {
-            *gave_way = true;
-            self.start(self.work.give_way());
-        };
-        let settlement = settling.settle(&judged, give_way).await;
+        let settlement = settling.settle(&judged, || place.give_way()).await;
         self.counters.settled(settlement);
         let outcome = outcome(settlement);
         self.meter.settled(judged.received.envelope.message_type(), outcome, started.elapsed());

@@ -196,6 +196,12 @@ impl Envelope {
         self.route.as_ref()
     }
 
+    /// Whether the message has a declared route that cannot be read.
+    pub(crate) fn has_unreadable_route(&self) -> bool {
+        let is_empty = |value: &HeaderValue| value.as_str() == Some("");
+        self.unknown.get(ROUTE).is_some_and(|route| !is_empty(route))
+    }
+
     /// Where an answer is expected.
     #[must_use]
     pub fn reply_to(&self) -> Option<&str> {

@@ -14,6 +14,7 @@ mod claim_check;
 mod connection;
 mod consumer;
 mod maintenance;
+mod pipeline;
 mod publish;
 mod relay;
 mod replay;

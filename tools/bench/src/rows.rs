@@ -6,6 +6,7 @@ mod codec;
 mod consume;
 mod idempotency;
 mod memory;
+mod pipeline;
 mod publish_pipelined;
 mod publish_serial;
 mod relay;
@@ -147,6 +148,13 @@ pub(crate) const ROWS: &[Row] = &[
         messages: 1_000,
         measure: REQUEST,
         run: |bench| Box::pin(request::run(bench, Quorum)),
+    },
+    Row {
+        name: "pipeline/3-steps",
+        about: pipeline::ABOUT,
+        messages: 20_000,
+        measure: Throughput { at_least: Some(0.60) },
+        run: |bench| Box::pin(pipeline::run(bench)),
     },
     Row {
         name: "relay/one-by-one/postgres/classic",

@@ -19,7 +19,7 @@ mod retrying;
 #[cfg(feature = "avro")]
 mod schemas;
 mod set_aside;
-mod spy;
+pub(crate) mod spy;
 mod telemetry;
 mod time;
 mod types;
