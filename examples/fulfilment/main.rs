@@ -60,7 +60,7 @@ async fn approve(order: Message<Order>) -> Result<bool, HandlerError> {
 /// What it returns is what the next step receives.
 async fn reserve(order: Message<Order>) -> Result<Option<Reservation>, HandlerError> {
     static ASKED: AtomicU32 = AtomicU32::new(0);
-    if ASKED.fetch_add(1, Ordering::Relaxed) % 4 == 0 {
+    if ASKED.fetch_add(1, Ordering::Relaxed).is_multiple_of(4) {
         return Err(HandlerError::transient("the stock does not answer")); // it is asked again
     }
     let Order { id, quantity, .. } = order.into_payload();

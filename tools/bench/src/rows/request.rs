@@ -164,11 +164,12 @@ async fn ask_by_hand(
     let id = uuid::Uuid::new_v4().to_string();
     let reply_to = ("acemq-reply-to", AMQPValue::LongString(reply_queue.as_bytes().into()));
     let properties = properties(&id, &id, queue, [reply_to]).with_reply_to(reply_queue.into());
-    let confirmed = publish(channel, queue, &body(), properties);
+    let body = body();
+    let confirmed = publish(channel, queue, &body, properties);
     let answered = async {
         let reply = replies.next().await.context("the replies ended")??;
         ensure!(correlation(&reply)? == id, "another's reply");
-        ensure!(reply.data.len() == body().len(), "a reply of {} bytes", reply.data.len());
+        ensure!(reply.data.len() == body.len(), "a reply of {} bytes", reply.data.len());
         ack(&reply)
     };
     try_join(confirmed, answered).await.map(|_| ())
