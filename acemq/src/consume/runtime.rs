@@ -336,6 +336,8 @@ impl Core {
     pub(super) async fn stopped(&self, deadline: Instant) -> usize {
         // A second call waits with the first one's bound.
         let _ = self.deadline.set(deadline);
+        // Before whoever closes lets anything else go on, such as the handlers that run.
+        self.work.stop();
         self.closing.cancel();
         let mut stranded = self.stranded.subscribe();
         stranded.wait_for(Option::is_some).await.map_or(0, |stranded| stranded.unwrap_or(0))

@@ -63,7 +63,8 @@ impl Work {
     /// Gives a worker its next task; without one its place is free again.
     pub(super) fn take(&self) -> Option<(Task, Another)> {
         let mut state = self.lock();
-        match state.waiting.pop_front() {
+        let next = if state.closed { None } else { state.waiting.pop_front() };
+        match next {
             Some(task) => Some((task, state.another())),
             None => {
                 state.free += 1;
@@ -84,6 +85,11 @@ impl Work {
         std::mem::take(&mut self.lock().waiting)
     }
 
+    /// Nothing more is begun. What waits is there for [`close`](Self::close).
+    pub(super) fn stop(&self) {
+        self.lock().closed = true;
+    }
+
     /// Nothing more is begun; gives what waits.
     pub(super) fn close(&self) -> VecDeque<Task> {
         let mut state = self.lock();
@@ -98,7 +104,7 @@ impl Work {
 
 impl State {
     fn another(&mut self) -> Another {
-        if self.waiting.is_empty() || self.free == 0 || self.starting {
+        if self.closed || self.waiting.is_empty() || self.free == 0 || self.starting {
             return Another::No;
         }
         self.free -= 1;
