@@ -225,7 +225,8 @@ impl<T, C> ConsumerBuilder<T, C> {
     /// Starts to answer requests. The handler is an `async fn(Message<T>) -> Result<R,
     /// HandlerError>`; the `R` that it returns goes in JSON to the reply address of the request,
     /// for [`Requester`](crate::Requester)s here and in the family's other languages. See
-    /// [`Responder`] for what becomes of requests that fail and of replies that do not arrive.
+    /// [`Responder`](crate::Responder) for what becomes of requests that fail and of replies that do
+    /// not arrive.
     ///
     /// # Errors
     /// Those of [`start`](Self::start).
