@@ -25,7 +25,7 @@ struct State {
     free: usize,
     /// Whether a worker was started and has not taken anything yet.
     starting: bool,
-    closed: bool,
+    stopped: bool,
 }
 
 /// Whether another worker has to be started; its place is taken already.
@@ -42,16 +42,14 @@ impl Work {
             waiting: VecDeque::new(),
             free: concurrency,
             starting: false,
-            closed: false,
+            stopped: false,
         }))
     }
 
-    /// Adds what has arrived. Once closed, that goes back with its channel.
+    /// Adds what has arrived.
     pub(super) fn add(&self, task: Task) -> Another {
         let mut state = self.lock();
-        if !state.closed {
-            state.waiting.push_back(task);
-        }
+        state.waiting.push_back(task);
         state.another()
     }
 
@@ -63,7 +61,7 @@ impl Work {
     /// Gives a worker its next task; without one its place is free again.
     pub(super) fn take(&self) -> Option<(Task, Another)> {
         let mut state = self.lock();
-        let next = if state.closed { None } else { state.waiting.pop_front() };
+        let next = if state.stopped { None } else { state.waiting.pop_front() };
         match next {
             Some(task) => Some((task, state.another())),
             None => {
@@ -80,21 +78,21 @@ impl Work {
         state.another()
     }
 
-    /// Gives what waits; more may come.
+    /// Gives what waits.
     pub(super) fn take_waiting(&self) -> VecDeque<Task> {
         std::mem::take(&mut self.lock().waiting)
     }
 
-    /// Nothing more is begun. What waits is there for [`close`](Self::close).
+    /// Has nothing more begun. What waits, and what still arrives, is there to be taken and handed
+    /// back.
     pub(super) fn stop(&self) {
-        self.lock().closed = true;
+        self.lock().stopped = true;
     }
 
     /// Nothing more is begun; gives what waits.
     pub(super) fn close(&self) -> VecDeque<Task> {
-        let mut state = self.lock();
-        state.closed = true;
-        std::mem::take(&mut state.waiting)
+        self.stop();
+        self.take_waiting()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -104,7 +102,7 @@ impl Work {
 
 impl State {
     fn another(&mut self) -> Another {
-        if self.closed || self.waiting.is_empty() || self.free == 0 || self.starting {
+        if self.stopped || self.waiting.is_empty() || self.free == 0 || self.starting {
             return Another::No;
         }
         self.free -= 1;
