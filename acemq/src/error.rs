@@ -46,6 +46,11 @@ pub enum ErrorKind {
     Refused,
     /// The broker took the message and then said it could not keep it. Transient.
     Rejected,
+    /// The responder of a request failed, and said so: see [`Requests::request`]. Not transient:
+    /// what it would say the next time is its own affair.
+    ///
+    /// [`Requests::request`]: crate::Requests::request
+    Responder,
     /// A store (outbox, idempotency, schema registry, claim check) failed. Transient.
     Store,
     /// An answer did not come in time. Transient.
@@ -193,6 +198,7 @@ impl Error {
             | ErrorKind::Interceptor
             | ErrorKind::NotFound
             | ErrorKind::Refused
+            | ErrorKind::Responder
             | ErrorKind::Tls
             | ErrorKind::TooLarge
             | ErrorKind::Unroutable

@@ -42,10 +42,13 @@
 //! | exchanges, queues, bindings | [`Topology`], [`Queue`], [`Exchange`] |
 //! | sending | [`Client::publisher`], [`Publisher`] |
 //! | handling, retries, dead letters | [`Client::consumer`], [`ConsumerBuilder`], [`RetryPolicy`] |
+//! | consumers that grow, shrink and pause | [`ConsumerGroup`], [`StartConsumer::group`], [`Consumer::pause`] |
+//! | questions and answers | [`Client::requester`], [`Requester`], [`ConsumerBuilder::respond`], [`Responder`] |
 //! | looking at dead letters, and putting them back | [`Client::peek`], [`Client::replay`] |
 //! | order | [`ConsumerBuilder::ordered_by_header`], [`Client::partitions`], [`OnFailure`] |
 //! | duplicates | [`ConsumerBuilder::idempotent`], [`IdempotencyStore`] |
 //! | exactly once in effect | [`ConsumerBuilder::start_in_transaction`], and the crate `acemq-sql` |
+//! | work that passes through several steps | [`Client::pipeline`], [`PipelineBuilder`], [`Itinerary`] |
 //! | messages that commit with a database | [`OutboxRelay`], [`OutboxRecord`], and the crate `acemq-sql` |
 //! | removing what is done with | [`Maintenance`] |
 //! | formats | [`Json`], [`Text`], [`RawBytes`], [`AnyFormat`], [`Format`], `Xml`, `Yaml`, `Toml`, `Avro`, `Protobuf`, [`Encode`], [`Decode`] |
@@ -63,8 +66,9 @@
 //! messages is not promised where there are retries or several handlers, unless it is asked for.
 //!
 //! Every wait is bounded, and every future may be dropped at any await: no message is lost by it.
-//! What works in the background stops when its handle ([`Consumer`], [`OutboxRelay`],
-//! [`Maintenance`], [`Replay`]) is dropped.
+//! What works in the background stops when its handle ([`Consumer`], [`ConsumerGroup`],
+//! [`Responder`], [`Requester`], [`Pipeline`], [`Replay`], [`OutboxRelay`], [`Maintenance`]) is
+//! dropped.
 //!
 //! # Features
 //!
@@ -80,6 +84,7 @@
 #[cfg(test)]
 extern crate self as acemq;
 
+mod backoff;
 mod claim_check;
 mod clock;
 mod codec;
@@ -90,12 +95,15 @@ mod encryption;
 mod envelope;
 mod error;
 mod idempotency;
+mod itinerary;
 mod maintenance;
 mod outbox;
 mod partition;
 mod patience;
+pub mod pipeline;
 mod publish;
 mod replay;
+mod request;
 mod retry;
 mod schema;
 #[cfg(test)]
@@ -127,8 +135,9 @@ pub use codec::{Avro, AvroReader, AvroValues};
 pub use connection::{Client, Connect, ConnectionState, StateWatch, connect, connect_lazy};
 pub use consume::{
     Ack, CommitError, ConsumeContext, ConsumeInterceptor, Consumer, ConsumerBuilder,
-    ConsumerCounters, ConsumerState, HaltedKey, HandlerError, Message, OnFailure, Settlement,
-    StartConsumer, TransactionClaim, TransactionalStore,
+    ConsumerCounters, ConsumerGroup, ConsumerState, HaltedKey, HandlerError, Message, OnFailure,
+    Responder, ResponderCounters, Settlement, StartConsumer, StartConsumerGroup, StartResponder,
+    TransactionClaim, TransactionalStore,
 };
 #[cfg(feature = "encryption")]
 pub use encryption::{Encrypted, Keyring};
@@ -137,6 +146,7 @@ pub use error::{BoxError, Conflict, Error, ErrorKind, Result};
 pub use idempotency::{
     Claim, IdempotencyStore, Lease, MemoryIdempotencyStore, SharedIdempotencyStore,
 };
+pub use itinerary::{Itinerary, Stop};
 pub use maintenance::{Maintenance, MaintenanceBuilder};
 pub use outbox::{
     ClaimRequest, ClaimedRecord, Discard, FailedRecord, MemoryOutboxStore, OutboxCounts,
@@ -147,6 +157,10 @@ pub use partition::{
     DeclarePartitions, HaltedPartition, PartitionedConsumer, PartitionedConsumerBuilder,
     PartitionedPublisher, Partitions, StartPartitionedConsumer,
 };
+pub use pipeline::{
+    Pipeline, PipelineBuilder, PipelineCounters, PipelineStep, RunReceipt, SendRun, StartPipeline,
+    StartStep, StepStats,
+};
 pub use publish::{
     BatchError, MakeRecord, PublishContext, PublishInterceptor, Publisher, Receipt, SendBatch,
     SendMessage,
@@ -155,6 +169,7 @@ pub use replay::{
     BodyView, Peek, QueuedMessage, ReasonCount, ReasonCounts, Replay, ReplayBuilder, ReplayOutcome,
     ReplayProgress, ReplayReason,
 };
+pub use request::{Requester, RequesterBuilder, RequesterCounters, Requests, SendRequest};
 pub use retry::RetryPolicy;
 pub use schema::{
     MemorySchemaRegistry, RegisteredSchema, SchemaFormat, SchemaId, SchemaRegistry,

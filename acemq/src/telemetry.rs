@@ -23,7 +23,11 @@ const CONSUME_WAITING_FOR_STORE: &str = "acemq.consume.waiting.for.store";
 const RETRIED_TOTAL: &str = "acemq.messages.retried.total";
 const DEAD_LETTERED_TOTAL: &str = "acemq.messages.dead.lettered.total";
 const SET_ASIDE_FAILED: &str = "acemq.messages.set.aside.failed";
+const REQUEST_DURATION: &str = "acemq.request.duration";
+const REQUEST_TOTAL: &str = "acemq.request.total";
 const RUNG_MISSING: &str = "acemq.retry.rung.missing";
+const PIPELINE_RUN_DURATION: &str = "acemq.pipeline.run.duration";
+const PIPELINE_RUN_TOTAL: &str = "acemq.pipeline.run.total";
 const OUTBOX_TOTAL: &str = "acemq.outbox.total";
 const OUTBOX_LAG: &str = "acemq.outbox.lag";
 
@@ -47,11 +51,15 @@ pub fn describe_metrics() {
         (DEAD_LETTERED_TOTAL, "messages set aside in a dead-letter or parking queue"),
         (SET_ASIDE_FAILED, "copies to a dead-letter or parking queue that did not land"),
         (RUNG_MISSING, "retries that found their waiting queue missing"),
+        (PIPELINE_RUN_TOTAL, "pipeline runs that ended, by outcome"),
         (OUTBOX_TOTAL, "outbox records published or failed"),
+        (REQUEST_TOTAL, "requests that have come to their end, by outcome"),
     ];
     let seconds = [
         (PUBLISH_DURATION, "time from the call of send to the broker's verdict"),
         (CONSUME_DURATION, "time from delivery to settlement"),
+        (REQUEST_DURATION, "time from the call of a request to its reply, or to its failure"),
+        (PIPELINE_RUN_DURATION, "time from the sending into a pipeline to the end of the run"),
         (OUTBOX_LAG, "time from the making of an outbox record to its confirm"),
     ];
     with_recorder(|recorder| {
@@ -97,6 +105,19 @@ impl PublishOutcome {
         (Self::Failed, "failed"),
         (Self::Refused, "refused"),
     ];
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RequestOutcome {
+    Answered,
+    TimedOut,
+    Failed,
+}
+
+impl RequestOutcome {
+    const ALL: [(Self, &'static str); 3] =
+        [(Self::Answered, "answered"), (Self::TimedOut, "timed_out"), (Self::Failed, "failed")];
 }
 
 /// What became of a delivery.
@@ -178,6 +199,27 @@ impl PublishMeter {
     }
 }
 
+/// Reports the requests of one message type under one routing key.
+#[derive(Clone, Debug)]
+pub(crate) struct RequestMeter(Arc<[OutcomeKeys; 3]>);
+
+impl RequestMeter {
+    fn new(target: &PublishTarget) -> Self {
+        let labels = [
+            label("routing.key", &target.routing_key),
+            label("message.type", &target.message_type),
+        ];
+        let names = (REQUEST_TOTAL, REQUEST_DURATION);
+        Self(Arc::new(
+            RequestOutcome::ALL.map(|(_, outcome)| OutcomeKeys::new(names, &labels, outcome)),
+        ))
+    }
+
+    pub(crate) fn record(&self, outcome: RequestOutcome, took: Duration) {
+        self.0[outcome as usize].record(took);
+    }
+}
+
 /// What the publishes of one series have in common.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct PublishTarget {
@@ -186,35 +228,51 @@ struct PublishTarget {
     message_type: String,
 }
 
-/// The publish meters of one client.
+impl PublishTarget {
+    fn new(exchange: &str, routing_key: &str, message_type: &str) -> Self {
+        Self {
+            exchange: exchange.to_owned(),
+            routing_key: routing_key.to_owned(),
+            message_type: message_type.to_owned(),
+        }
+    }
+}
+
+/// The publish and request meters of one client.
 #[derive(Debug)]
 pub(crate) struct PublishMeters {
     transport: &'static str,
     known: Mutex<HashMap<PublishTarget, PublishMeter>>,
+    requests: Mutex<HashMap<PublishTarget, RequestMeter>>,
 }
 
 impl PublishMeters {
     pub(crate) fn new(transport: &'static str) -> Self {
-        Self { transport, known: Mutex::default() }
+        Self { transport, known: Mutex::default(), requests: Mutex::default() }
     }
 
     pub(crate) fn of(&self, exchange: &str, routing_key: &str, message_type: &str) -> PublishMeter {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut target = PublishTarget {
-            exchange: exchange.to_owned(),
-            routing_key: routing_key.to_owned(),
-            message_type: message_type.to_owned(),
-        };
-        if known.len() >= MAX_TARGETS && !known.contains_key(&target) {
-            target = PublishTarget {
-                exchange: OTHER.to_owned(),
-                routing_key: OTHER.to_owned(),
-                message_type: OTHER.to_owned(),
-            };
-        }
-        let meter = || PublishMeter::new(&target, self.transport);
-        known.entry(target.clone()).or_insert_with(meter).clone()
+        let target = PublishTarget::new(exchange, routing_key, message_type);
+        find_or_make(&self.known, target, |target| PublishMeter::new(target, self.transport))
     }
+
+    /// The meter of requests, which do not tell exchanges apart.
+    pub(crate) fn of_requests(&self, routing_key: &str, message_type: &str) -> RequestMeter {
+        let target = PublishTarget::new("", routing_key, message_type);
+        find_or_make(&self.requests, target, RequestMeter::new)
+    }
+}
+
+fn find_or_make<M: Clone>(
+    known: &Mutex<HashMap<PublishTarget, M>>,
+    mut target: PublishTarget,
+    make: impl FnOnce(&PublishTarget) -> M,
+) -> M {
+    let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+    if known.len() >= MAX_TARGETS && !known.contains_key(&target) {
+        target = PublishTarget::new(OTHER, OTHER, OTHER);
+    }
+    known.entry(target.clone()).or_insert_with(|| make(&target)).clone()
 }
 
 /// Reports the deliveries of one consumer.
@@ -319,6 +377,39 @@ impl ConsumeMeter {
         );
         by_type.insert(message_type.to_owned(), Arc::clone(&keys));
         keys
+    }
+}
+
+/// How a run through a pipeline ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RunOutcome {
+    Completed,
+    EndedEarly,
+}
+
+impl RunOutcome {
+    const ALL: [(Self, &'static str); 2] =
+        [(Self::Completed, "completed"), (Self::EndedEarly, "ended_early")];
+
+    /// As it stands in metrics and in the log.
+    pub(crate) fn name(self) -> &'static str {
+        Self::ALL[self as usize].1
+    }
+}
+
+/// Reports the runs that end at one step of a pipeline.
+#[derive(Debug)]
+pub(crate) struct PipelineMeter([OutcomeKeys; 2]);
+
+impl PipelineMeter {
+    pub(crate) fn new(pipeline: &str, step: &str) -> Self {
+        let labels = [label("pipeline", pipeline), label("step", step)];
+        let names = (PIPELINE_RUN_TOTAL, PIPELINE_RUN_DURATION);
+        Self(RunOutcome::ALL.map(|(_, outcome)| OutcomeKeys::new(names, &labels, outcome)))
+    }
+
+    pub(crate) fn ended(&self, outcome: RunOutcome, age: Duration) {
+        self.0[outcome as usize].record(age);
     }
 }
 

@@ -1,10 +1,6 @@
 //! What cannot work is a typed error that names the thing, in bounded time, and harms nobody else.
 
-#![expect(
-    clippy::unwrap_in_result,
-    clippy::unwrap_used,
-    reason = "a failure of a helper is one of its test"
-)]
+#![expect(clippy::unwrap_used, reason = "a failure of a helper is one of its test")]
 
 mod support;
 

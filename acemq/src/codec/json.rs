@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
-    Decode, Encode,
+    Decode, Encode, USUAL_LENGTH,
     guard::{Guarded, Limits},
     has_suffix, is_type, unreadable, unwritable,
 };
@@ -25,7 +25,9 @@ impl Limits for Form {
 /// message without a content type.
 ///
 /// NaN and the infinities, for which JSON has no form, are an error and not `null`, and so are
-/// `Some(None)`, which would be read back as `None`, and what is nested more than 127 levels deep. Integers of any width are written as they are.
+/// `Some(None)`, which would be read back as `None`, maps whose keys are no text, numbers or truth
+/// values, and what is nested more than 127 levels deep. Integers of any width are written as they
+/// are.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Json;
 
@@ -35,9 +37,11 @@ impl<T: Serialize + Sync + ?Sized> Encode<T> for Json {
     }
 
     async fn encode(&self, payload: &T) -> Result<Bytes> {
-        serde_json::to_vec(&Guarded::<_, Form>::new(payload))
-            .map(Bytes::from)
-            .map_err(|cause| unwritable("JSON", cause))
+        let mut body = Vec::with_capacity(USUAL_LENGTH);
+        match serde_json::to_writer(&mut body, &Guarded::<_, Form>::new(payload)) {
+            Ok(()) => Ok(body.into()),
+            Err(cause) => Err(unwritable("JSON", cause)),
+        }
     }
 }
 

@@ -48,6 +48,9 @@ use crate::{
     error::{BoxError, Error, ErrorKind, Result},
 };
 
+/// Room for many a body, in bytes: one that grows into its length is copied each time it doubles.
+const USUAL_LENGTH: usize = 512;
+
 /// Writes payloads of type `T`.
 ///
 /// Encoding is async so that a codec may wait for something, such as an object store. A tuple of

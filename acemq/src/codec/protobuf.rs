@@ -42,9 +42,12 @@ use crate::error::{Error, ErrorKind, Result};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Protobuf;
 
+/// The content type of what is written.
+const WRITTEN: &str = "application/x-protobuf";
+
 impl<T: Message> Encode<T> for Protobuf {
     fn content_type(&self) -> &str {
-        "application/x-protobuf"
+        WRITTEN
     }
 
     async fn encode(&self, payload: &T) -> Result<Bytes> {
@@ -55,11 +58,15 @@ impl<T: Message> Encode<T> for Protobuf {
 impl<T: Message + Default> Decode<T> for Protobuf {
     fn accepts(&self, content_type: Option<&str>) -> bool {
         content_type.is_some_and(|content_type| {
-            is_type(content_type, "application/x-protobuf")
+            is_type(content_type, WRITTEN)
                 || is_type(content_type, "application/protobuf")
                 || is_type(content_type, "application/vnd.google.protobuf")
                 || has_suffix(content_type, "+protobuf")
         })
+    }
+
+    fn native_type(&self) -> Option<&str> {
+        Some(WRITTEN)
     }
 
     async fn decode(&self, body: Bytes, _content_type: Option<&str>) -> Result<T> {

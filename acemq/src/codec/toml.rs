@@ -25,7 +25,7 @@ impl Limits for Form {
 ///
 /// The payload has to be a struct, a map or another table. A field that is `None` is left out.
 /// What TOML has no form for is an error when it is sent: `None` elsewhere, integers beyond
-/// [`i64`], keys that are not text, more than 40 levels. A date of the `toml` crate's is one here.
+/// [`i64`], maps whose keys are no text, numbers or truth values, more than 40 levels. A date of the `toml` crate's is one here.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Toml;
 

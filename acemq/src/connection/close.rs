@@ -1,4 +1,4 @@
-//! Closing in order: relays, then consumers, then the connections.
+//! Closing in order: relays, then consumers, then requesters, then the connections.
 
 use std::sync::{Arc, PoisonError, Weak};
 
@@ -18,6 +18,7 @@ pub(crate) trait Stop: Send + Sync {
 pub(crate) struct Owned {
     relays: Vec<Weak<dyn Stop>>,
     consumers: Vec<Weak<dyn Stop>>,
+    requesters: Vec<Weak<dyn Stop>>,
     closed: bool,
 }
 
@@ -28,8 +29,8 @@ fn add(list: &mut Vec<Weak<dyn Stop>>, entry: Weak<dyn Stop>) {
 
 impl Client {
     /// Closes everything in order: relays finish the batch in hand; consumers stop taking
-    /// messages, hand back what no handler has begun, and wait for running handlers; publishes
-    /// that the broker has not answered yet get their answer; then the connections close. All of
+    /// messages, hand back what no handler has begun, and wait for running handlers; requesters
+    /// fail what still waits for a reply; publishes that the broker has not answered yet get their answer; then the connections close. All of
     /// it shares the drain timeout. Closing twice is no error.
     ///
     /// # Errors
@@ -39,14 +40,15 @@ impl Client {
     /// # Cancellation
     /// Dropping the future leaves the rest open; call it again to go on.
     pub async fn close(&self) -> Result<()> {
-        let (relays, consumers) = {
+        let parts = {
             let mut owned = self.0.owned.lock().unwrap_or_else(PoisonError::into_inner);
             owned.closed = true;
-            (live(&owned.relays), live(&owned.consumers))
+            // A handler that is running out may be waiting for a reply.
+            [live(&owned.relays), live(&owned.consumers), live(&owned.requesters)]
         };
         let deadline = Instant::now() + self.options().drain_timeout;
         let mut first_error = None;
-        for part in [relays, consumers] {
+        for part in parts {
             let stops = part.iter().map(|one| one.stop(deadline));
             for stopped in futures_util::future::join_all(stops).await {
                 if let Err(error) = stopped {
@@ -88,6 +90,13 @@ impl Client {
     pub(crate) fn owns_consumer(&self, consumer: Weak<dyn Stop>) -> bool {
         let mut owned = self.0.owned.lock().unwrap_or_else(PoisonError::into_inner);
         add(&mut owned.consumers, consumer);
+        !owned.closed
+    }
+
+    /// Has a requester stopped by [`close`](Self::close); `false` if that has begun already.
+    pub(crate) fn owns_requester(&self, requester: Weak<dyn Stop>) -> bool {
+        let mut owned = self.0.owned.lock().unwrap_or_else(PoisonError::into_inner);
+        add(&mut owned.requesters, requester);
         !owned.closed
     }
 }

@@ -13,6 +13,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::state::ConnectionState;
 use crate::{
+    backoff::Backoff,
     error::{Error, ErrorKind, Result},
     transport::{BindingSpec, DialOptions, Link, LinkState, QueueSpec, Transport},
 };
@@ -181,25 +182,15 @@ fn closed() -> Error {
     Error::new(ErrorKind::Closed, "the client is closed")
 }
 
-/// The pauses between attempts: none before the first, then growing.
-#[derive(Default)]
-struct Backoff(Option<Duration>);
-
-impl Backoff {
-    async fn wait(&mut self) {
-        let Some(pause) = self.0 else {
-            self.0 = Some(FIRST_PAUSE);
-            return;
-        };
-        tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
-        self.0 = Some((pause * 2).min(LONGEST_PAUSE));
-    }
+/// None before the first attempt, then growing.
+fn pauses() -> Backoff {
+    Backoff::at_once(FIRST_PAUSE, LONGEST_PAUSE)
 }
 
 impl Shared {
     async fn keep(&self, first: Option<Arc<dyn Link>>) {
         let mut next = first;
-        let mut backoff = Backoff::default();
+        let mut backoff = pauses();
         loop {
             let link = match next.take() {
                 Some(link) => link,
@@ -224,7 +215,7 @@ impl Shared {
                 }
             }
             if connected.elapsed() >= STABLE {
-                backoff = Backoff::default();
+                backoff = pauses();
             }
         }
     }
@@ -256,7 +247,7 @@ impl Shared {
     async fn dial_until_connected(&self, backoff: &mut Backoff) -> Arc<dyn Link> {
         let mut attempt = 1_u32;
         loop {
-            backoff.wait().await;
+            backoff.pause().await;
             match self.dial().await {
                 Ok(link) => {
                     tracing::info!(

@@ -108,6 +108,11 @@ impl Client {
         self.0.consuming.link(Instant::now() + self.options().connect_timeout).await
     }
 
+    /// The publishing connection's live link, waited for within the connect timeout.
+    pub(crate) async fn publishing_link(&self) -> Result<Arc<dyn Link>> {
+        self.0.publishing.link(Instant::now() + self.options().connect_timeout).await
+    }
+
     /// The headers of a message may not be larger than this, where it is known already.
     pub(crate) fn frame_max(&self) -> Option<usize> {
         self.0.publishing.current().map(|link| link.limits().frame_max)

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::onward::Onward;
 use crate::error::BoxError;
 
 /// What becomes of a message that its handler has seen.
@@ -13,6 +14,8 @@ pub struct Ack(pub(super) Answer);
 #[derive(Debug)]
 pub(super) enum Answer {
     Accept,
+    /// Accepted once this has arrived.
+    Forward(Box<Onward>),
     Retry(BoxError),
     Reject(BoxError),
     Park(BoxError),

@@ -3,18 +3,19 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use super::{
-    Ack, HandlerError, Message, StartConsumer,
-    handle::{Handle, Typed},
+    Ack, HandlerError, Message, StartConsumer, StartResponder,
+    answer::{Answering, Responding},
+    handle::{Handler, Typed},
     key::{KeyScope, MessageKey},
     order::{MakeOrderKey, OnFailure, OrderedBy},
-    start::Settings,
+    start::{Recipe, Settings},
     transaction::TransactionalStore,
     transactional::Transactional,
 };
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::{
-    codec::{AnyFormat, Decode},
+    codec::{AnyFormat, Decode, Encode, Json},
     connection::Client,
     idempotency::{IdempotencyStore, SharedIdempotencyStore},
     retry::RetryPolicy,
@@ -72,7 +73,7 @@ impl Client {
         ConsumerBuilder {
             settings: Settings {
                 client: self.clone(),
-                queue: queue.into(),
+                queue: queue.into().into(),
                 prefetch: DEFAULT_PREFETCH,
                 concurrency: 1,
                 exclusive: false,
@@ -188,7 +189,7 @@ impl<T, C> ConsumerBuilder<T, C> {
     /// What becomes of a message that fails, where messages are handled in order. Default
     /// [`OnFailure::stop`]: nothing of its key is handled any more, what has come of it is held, and
     /// other keys go on; [`Consumer::halted`](super::Consumer::halted) lists such keys and
-    /// [`Consumer::resume`](super::Consumer::resume) lets one go on. What is held has its place in the
+    /// [`Consumer::resume_key`](super::Consumer::resume_key) lets one go on. What is held has its place in the
     /// [`prefetch`](Self::prefetch); a broker takes it back after its consumer timeout (30 minutes by
     /// default), and then the message is tried again.
     pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
@@ -273,15 +274,12 @@ impl<T, C> ConsumerBuilder<T, C> {
     /// The same consumer with another codec, which then reads just what it accepts. Default
     /// [`AnyFormat`].
     pub fn codec<D>(self, codec: D) -> ConsumerBuilder<T, D> {
-        ConsumerBuilder {
-            settings: self.settings,
-            key: self.key,
-            order_key: self.order_key,
-            codec,
-        }
+        ConsumerBuilder { settings: self.settings, key: self.key, order_key: self.order_key, codec }
     }
 
-    /// Starts to consume. Awaiting it means that the broker has accepted the subscription.
+    /// Starts to consume. Awaiting it means that the broker has accepted the subscription. To start
+    /// several at once, as a group that can grow and shrink, put
+    /// [`group`](StartConsumer::group) before the await.
     ///
     /// The handler is an `async fn(Message<T>) -> Result<(), HandlerError>` or a closure; for
     /// shared state write `move |message| charge(app.clone(), message)`, since an `async` closure
@@ -308,8 +306,7 @@ impl<T, C> ConsumerBuilder<T, C> {
         Fut: Future<Output = Result<R, HandlerError>> + Send + 'static,
         R: Into<Ack>,
     {
-        let (settings, fault, handle) = self.handled_by(handler);
-        settings.start(fault, handle)
+        StartConsumer::new(self.handled_by(handler))
     }
 
     /// The same consumer of each of these queues.
@@ -325,11 +322,10 @@ impl<T, C> ConsumerBuilder<T, C> {
         Fut: Future<Output = Result<R, HandlerError>> + Send + 'static,
         R: Into<Ack>,
     {
-        let (settings, fault, handle) = self.handled_by(handler);
-        settings.start_on_each(queues, fault, &handle)
+        self.handled_by(handler).for_each(queues)
     }
 
-    fn handled_by<F, Fut, R>(self, handler: F) -> (Settings, Option<&'static str>, Arc<dyn Handle>)
+    fn handled_by<F, Fut, R>(self, handler: F) -> Recipe
     where
         T: Send + 'static,
         C: Decode<T>,
@@ -337,10 +333,56 @@ impl<T, C> ConsumerBuilder<T, C> {
         Fut: Future<Output = Result<R, HandlerError>> + Send + 'static,
         R: Into<Ack>,
     {
-        let fault = (self.key.make.is_some() && self.settings.store.is_none())
-            .then_some("it makes keys and has no idempotency store to look them up in");
-        let handle = Typed::new(self.codec, self.key, self.order_key, handler);
-        (self.settings, fault, Arc::new(handle))
+        let fault = self.fault();
+        let handle = Arc::new(Typed::new(self.codec, self.key, self.order_key, Handler(handler)));
+        Recipe { settings: self.settings, handle, fault }
+    }
+
+    /// Starts to answer requests. The handler is an `async fn(Message<T>) -> Result<R,
+    /// HandlerError>`; the `R` that it returns goes in JSON to the reply address of the request,
+    /// for [`Requester`](crate::Requester)s here and in the family's other languages. See
+    /// [`Responder`](crate::Responder) for what becomes of requests that fail and of replies that do
+    /// not arrive.
+    ///
+    /// # Errors
+    /// Those of [`start`](Self::start).
+    ///
+    /// # Cancellation
+    /// Dropping the future before it is done starts nothing.
+    pub fn respond<F, Fut, R>(self, handler: F) -> StartResponder
+    where
+        T: Send + 'static,
+        C: Decode<T>,
+        F: Fn(Message<T>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, HandlerError>> + Send + 'static,
+        R: Send + Sync + 'static,
+        Json: Encode<R>,
+    {
+        self.respond_in(Json, handler)
+    }
+
+    /// As [`respond`](Self::respond), with another codec for the replies.
+    ///
+    /// # Errors
+    /// Those of [`start`](Self::start).
+    ///
+    /// # Cancellation
+    /// Dropping the future before it is done starts nothing.
+    pub fn respond_in<D, F, Fut, R>(self, codec: D, handler: F) -> StartResponder
+    where
+        T: Send + 'static,
+        C: Decode<T>,
+        D: Encode<R>,
+        F: Fn(Message<T>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, HandlerError>> + Send + 'static,
+        R: Send + Sync + 'static,
+    {
+        let fault = self.fault();
+        let answering = Answering::new(handler, codec);
+        let counters = answering.counters();
+        let inner = Typed::new(self.codec, self.key, self.order_key, answering);
+        let handle = Arc::new(Responding::new(inner, Arc::clone(&counters)));
+        StartResponder::new(Recipe { settings: self.settings, handle, fault }, counters)
     }
 
     /// Starts to consume with a handler whose writes, the claim on its message and the confirmation
@@ -378,8 +420,7 @@ impl<T, C> ConsumerBuilder<T, C> {
         F: Fn(Message<T>, S::Transaction) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<S::Transaction, HandlerError>> + Send + 'static,
     {
-        let (settings, fault, handle) = self.handled_in_transaction(store, handler);
-        settings.start(fault, handle)
+        StartConsumer::new(self.handled_in_transaction(store, handler))
     }
 
     /// The same transactional consumer of each of these queues.
@@ -396,15 +437,10 @@ impl<T, C> ConsumerBuilder<T, C> {
         F: Fn(Message<T>, S::Transaction) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<S::Transaction, HandlerError>> + Send + 'static,
     {
-        let (settings, fault, handle) = self.handled_in_transaction(store, handler);
-        settings.start_on_each(queues, fault, &handle)
+        self.handled_in_transaction(store, handler).for_each(queues)
     }
 
-    fn handled_in_transaction<S, F, Fut>(
-        self,
-        store: S,
-        handler: F,
-    ) -> (Settings, Option<&'static str>, Arc<dyn Handle>)
+    fn handled_in_transaction<S, F, Fut>(self, store: S, handler: F) -> Recipe
     where
         T: Send + 'static,
         C: Decode<T>,
@@ -417,7 +453,14 @@ impl<T, C> ConsumerBuilder<T, C> {
              transaction writes down what was handled",
         );
         let handle = Transactional::new(self.codec, self.key, self.order_key, store, handler);
-        (self.settings, fault, Arc::new(handle))
+        Recipe { settings: self.settings, handle: Arc::new(handle), fault }
+    }
+}
+
+impl<T, C> ConsumerBuilder<T, C> {
+    fn fault(&self) -> Option<&'static str> {
+        (self.key.make.is_some() && self.settings.store.is_none())
+            .then_some("it makes keys and has no idempotency store to look them up in")
     }
 }
 

@@ -1,15 +1,15 @@
 //! The handle of a running consumer.
 
-use std::{
-    fmt,
-    sync::{Arc, PoisonError},
-};
+use std::{fmt, sync::Arc};
 
 use tokio::{sync::watch, time::Instant};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{ConsumerCounters, HaltedKey, runtime::Core};
-use crate::{connection::Stop, error::Result};
+use super::{ConsumerCounters, HaltedKey, order::OrderedBy, runtime::Core, start::NO_PREFETCH};
+use crate::{
+    connection::Stop,
+    error::{Error, ErrorKind, Result},
+};
 
 /// What a consumer is doing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +23,8 @@ pub enum ConsumerState {
         /// What the store failed with.
         reason: String,
     },
+    /// Not subscribed, because that was asked for: see [`Consumer::pause`].
+    Paused,
     /// Not subscribed, and trying again: the connection or channel was lost, or the queue is gone.
     Recovering {
         /// Which attempt is next, counted from 1.
@@ -59,6 +61,10 @@ impl Consumer {
         Self { core, _task: task }
     }
 
+    pub(super) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
     /// The queue it consumes.
     #[must_use]
     pub fn queue(&self) -> &str {
@@ -90,9 +96,9 @@ impl Consumer {
         self.core.work.halted()
     }
 
-    /// Handles the messages of a key again, beginning with the one that failed; `false` if the key has
-    /// not halted.
-    pub fn resume(&self, key: &str) -> bool {
+    /// Handles the messages of a key again that has halted, beginning with the one that failed;
+    /// `false` if it has not.
+    pub fn resume_key(&self, key: &str) -> bool {
         let resumed = self.core.work.resume(key);
         if let Some(another) = resumed {
             self.core.start(another);
@@ -100,15 +106,108 @@ impl Consumer {
         resumed.is_some()
     }
 
-    /// Lets a consumer go on that has halted as a whole.
-    pub(crate) fn resume_whole(&self) -> bool {
-        let resume = self.core.resume.lock().unwrap_or_else(PoisonError::into_inner).take();
-        resume.is_some_and(|resume| resume.send(()).is_ok())
-    }
-
     /// Closes it by that time.
     pub(crate) async fn close_by(&self, deadline: Instant) -> Result<()> {
         self.core.stop(deadline).await
+    }
+
+    /// Stops taking messages until [`resume`](Self::resume), and hands back what no handler has
+    /// begun. Awaiting it means that no handler begins any more; those that run go on, and
+    /// [`counters`](Self::counters) tells how many there are. A consumer that is paused is no
+    /// consumer to the broker: an auto-delete queue goes with its last one, another takes over where
+    /// only one may be active, and to a quorum queue what is handed back was delivered once.
+    ///
+    /// Where order matters it waits for the handlers that run before it hands anything back, and so
+    /// closes its channel.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Closed`] once the consumer is closed or closes. That it lost its channel
+    /// meanwhile is no error: it is paused.
+    ///
+    /// # Cancellation
+    /// Dropping the future does not stop the pausing.
+    pub async fn pause(&self) -> Result<()> {
+        self.core.control.want(|wish| wish.paused = true).await;
+        self.unless_closed("pause")
+    }
+
+    /// Takes messages again, after a pause or a halt. Awaiting it means that the broker has accepted
+    /// the subscription. On any other consumer it does nothing.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Closed`] once the consumer is closed or closes. [`ErrorKind::Lost`] where it
+    /// could not consume again at once, for want of a connection or of its queue: it goes on
+    /// trying.
+    ///
+    /// # Cancellation
+    /// Dropping the future does not stop the resuming.
+    pub async fn resume(&self) -> Result<()> {
+        self.core.control.want(|wish| (wish.paused, wish.halted) = (false, false)).await;
+        self.unless_closed("resume")?;
+        match self.state() {
+            ConsumerState::Recovering { reason, .. } => {
+                Err(self.error(ErrorKind::Lost, "resume", &format!("{reason}; it goes on trying")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Changes how many messages the broker hands over before the first of them is settled, for as
+    /// long as the consumer lives; at least 1. Nothing that is in flight notices. On RabbitMQ a
+    /// prefetch is a subscription's, so the broker gets a new one and then ends the old one, on the
+    /// same channel: what was out at that moment comes on top until it is settled.
+    ///
+    /// A consumer that is paused or recovering consumes by it from the next time on.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for 0. [`ErrorKind::Unsupported`], unless it is paused, for an exclusive
+    /// consumer, whose second subscription the broker would refuse, and for a partition's, whose
+    /// messages the broker would hand to another process meanwhile. [`ErrorKind::Closed`] once
+    /// it is closed or closes.
+    ///
+    /// # Cancellation
+    /// Dropping the future does not stop the change.
+    pub async fn set_prefetch(&self, count: u16) -> Result<()> {
+        const WHAT: &str = "change the prefetch of";
+        if count == 0 {
+            return Err(self.error(ErrorKind::Config, WHAT, NO_PREFETCH));
+        }
+        if self.state() != ConsumerState::Paused
+            && let Some(why) = self.needs_its_only_subscription()
+        {
+            return Err(self.error(ErrorKind::Unsupported, WHAT, why));
+        }
+        self.core.control.want(|wish| wish.prefetch = count).await;
+        self.unless_closed(WHAT)
+    }
+
+    fn needs_its_only_subscription(&self) -> Option<&'static str> {
+        let order = self.core.order.as_ref();
+        if self.core.exclusive {
+            Some(
+                "it is exclusive, and the broker allows it no second subscription beside the first; \
+                 pause it before",
+            )
+        } else if order.is_some_and(|order| order.by == OrderedBy::Queue) {
+            Some(
+                "it has a partition to itself, which the broker would give to another process \
+                 meanwhile; pause it before",
+            )
+        } else {
+            None
+        }
+    }
+
+    fn unless_closed(&self, what: &str) -> Result<()> {
+        if self.core.closing.is_cancelled() || self.state() == ConsumerState::Closed {
+            return Err(self.error(ErrorKind::Closed, what, "it is closed"));
+        }
+        Ok(())
+    }
+
+    fn error(&self, kind: ErrorKind, what: &str, why: &str) -> Error {
+        Error::new(kind, format!("{what} the consumer of \"{}\": {why}", self.core.queue))
+            .with_queue(&*self.core.queue)
     }
 
     /// Stops taking messages, hands back what no handler has begun, and waits for running handlers
@@ -116,8 +215,8 @@ impl Consumer {
     /// back of the queue at once, as that attempt. A second call waits for the first and has its answer.
     ///
     /// # Errors
-    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) when handlers were still running at the
-    /// bound: they were stopped, and their messages go back. The consumer is closed all the same.
+    /// [`ErrorKind::Timeout`] when handlers were still running at the bound: they were stopped, and
+    /// their messages go back. The consumer is closed all the same.
     ///
     /// # Cancellation
     /// Dropping the future does not stop the closing.

@@ -40,7 +40,7 @@ pub(super) fn set_aside(
     frame_max: Option<usize>,
 ) -> Outgoing {
     let mut headers = envelope::write(&Envelope { error: None, ..received.envelope.clone() });
-    put_reason(&mut headers, reason, frame_max);
+    put_reason(&mut headers, ERROR, reason, frame_max);
     copy(received, queue, headers)
 }
 
@@ -52,40 +52,86 @@ pub(super) fn unread(
     frame_max: Option<usize>,
 ) -> Outgoing {
     let mut headers = received.properties.headers.clone();
-    put_reason(&mut headers, reason, frame_max);
+    put_reason(&mut headers, ERROR, reason, frame_max);
     copy(received, queue, headers)
 }
 
-fn copy(received: &Received, queue: &str, mut headers: Headers) -> Outgoing {
-    if !received.properties.headers.contains_key(REPLY_TO) {
-        // The envelope has it from the property, which the copy keeps.
-        headers.remove(REPLY_TO);
-    }
-    let properties = Properties { headers, ..received.properties.clone() };
-    for_queue(queue, properties, || received.envelope.id().to_owned(), received.body.clone())
+fn copy(received: &Received, queue: &str, headers: Headers) -> Outgoing {
+    to_queue(queue, carried(received, headers), received.body.clone())
 }
 
 /// A copy of the message with these properties for that queue; `id` says what it is called where
 /// its properties do not.
 pub(crate) fn for_queue(
     queue: &str,
-    mut properties: Properties,
+    properties: Properties,
     id: impl FnOnce() -> String,
     body: Bytes,
 ) -> Outgoing {
-    properties.headers.retain(|name, _| !stays_behind(name));
+    to_queue(queue, going_on(properties, id), body)
+}
+
+fn to_queue(queue: &str, properties: Properties, body: Bytes) -> Outgoing {
     Outgoing {
         exchange: String::new(),
         routing_key: queue.to_owned(),
         mandatory: true,
-        properties: Properties {
-            delivery_mode: Some(Properties::PERSISTENT),
-            expiration: None,
-            user_id: None,
-            message_id: Some(properties.message_id.take().unwrap_or_else(id)),
-            ..properties
-        },
+        properties,
         body,
+    }
+}
+
+/// The properties of a message that goes on from one that has arrived.
+fn carried(received: &Received, mut headers: Headers) -> Properties {
+    if !received.properties.headers.contains_key(REPLY_TO) {
+        // The envelope has it from the property, which is carried on.
+        headers.remove(REPLY_TO);
+    }
+    let arrived = &received.properties;
+    let properties = Properties {
+        content_type: arrived.content_type.clone(),
+        content_encoding: arrived.content_encoding.clone(),
+        headers,
+        delivery_mode: arrived.delivery_mode,
+        priority: arrived.priority,
+        correlation_id: arrived.correlation_id.clone(),
+        reply_to: arrived.reply_to.clone(),
+        expiration: None,
+        message_id: arrived.message_id.clone(),
+        timestamp: arrived.timestamp,
+        message_type: arrived.message_type.clone(),
+        user_id: None,
+        app_id: arrived.app_id.clone(),
+        cluster_id: arrived.cluster_id.clone(),
+    };
+    going_on(properties, || received.envelope.id().to_owned())
+}
+
+/// What of these properties a message has that goes on from one that had them.
+fn going_on(mut properties: Properties, id: impl FnOnce() -> String) -> Properties {
+    properties.headers.retain(|name, _| !stays_behind(name));
+    Properties {
+        delivery_mode: Some(Properties::PERSISTENT),
+        expiration: None,
+        user_id: None,
+        message_id: Some(properties.message_id.take().unwrap_or_else(id)),
+        ..properties
+    }
+}
+
+impl Received {
+    /// Has a message with another body carry on what a copy of this one would. Its id is its
+    /// envelope's, and the body is in the form that it says itself.
+    pub(crate) fn carry_over(&self, onward: &mut Outgoing) {
+        let own = &mut onward.properties;
+        let (message_id, content_type) = (own.message_id.take(), own.content_type.take());
+        let headers = std::mem::take(&mut own.headers);
+        onward.properties = Properties {
+            message_id,
+            content_type,
+            content_encoding: None,
+            ..carried(self, headers)
+        };
     }
 }
 
@@ -96,14 +142,19 @@ fn stays_behind(name: &str) -> bool {
 }
 
 /// Puts the reason on, cut so that a person can read it and the table still fits a frame.
-fn put_reason(headers: &mut Headers, reason: &str, frame_max: Option<usize>) {
-    headers.remove(ERROR);
+pub(super) fn put_reason(
+    headers: &mut Headers,
+    name: &str,
+    reason: &str,
+    frame_max: Option<usize>,
+) {
+    headers.remove(name);
     let mut bytes = reason.char_indices().nth(MAX_REASON).map_or(reason.len(), |(at, _)| at);
     if let Some(frame_max) = frame_max {
-        let taken = envelope::encoded_len(headers) + ERROR.len() + FRAME_OVERHEAD;
+        let taken = envelope::encoded_len(headers) + name.len() + FRAME_OVERHEAD;
         bytes = reason.floor_char_boundary(bytes.min(frame_max.saturating_sub(taken)));
     }
     if bytes > 0 {
-        headers.insert(ERROR.to_owned(), HeaderValue::from(&reason[..bytes]));
+        headers.insert(name.to_owned(), HeaderValue::from(&reason[..bytes]));
     }
 }

@@ -7,7 +7,8 @@ use std::{
 
 use super::Settlement;
 
-/// A consumer's counters at one moment, from [`Consumer::counters`](super::Consumer::counters).
+/// A consumer's counters at one moment, from [`Consumer::counters`](super::Consumer::counters), or
+/// those of a group, from [`ConsumerGroup::counters`](super::ConsumerGroup::counters).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConsumerCounters {
@@ -54,6 +55,7 @@ impl Sum for ConsumerCounters {
     }
 }
 
+/// The members of a group count together.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     acknowledged: AtomicU64,
@@ -82,9 +84,8 @@ impl Counters {
         self.waiting_for_store.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether it was the last one that did.
-    pub(super) fn waits_no_more(&self) -> bool {
-        self.waiting_for_store.fetch_sub(1, Ordering::Relaxed) == 1
+    pub(super) fn waits_no_more(&self) {
+        self.waiting_for_store.fetch_sub(1, Ordering::Relaxed);
     }
 
     pub(super) fn duplicate(&self) {

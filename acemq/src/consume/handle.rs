@@ -11,15 +11,19 @@ use super::{
     interceptor::{self, ConsumeContext},
     key::MessageKey,
     message::Received,
-    order::{self, MakeOrderKey, Place},
+    order::{self, MakeOrderKey, Turn},
+    place::Place,
     runtime::Core,
 };
 use crate::{
     codec::{Decode, no_codec_reads},
     error::Error,
     idempotency::{Claim, Lease},
-    transport::{BoxFuture, Settler},
+    transport::BoxFuture,
 };
+
+/// How the reason of a rejected message begins; its own words follow.
+pub(super) const REJECTED: &str = "the handler rejected it: ";
 
 /// What is to become of a delivery.
 #[derive(Debug)]
@@ -40,6 +44,8 @@ pub(super) enum Verdict {
     Undecodable { text: String },
     /// Back to the broker: the consumer is closing, or the channel has gone.
     Returned,
+    /// Back to the broker, paced: what the handler made of it did not arrive at its next stop.
+    Unsent { stop: String, reason: String },
     /// Back to the broker, paced: whether the handler's transaction has committed is not known,
     /// and the next delivery finds out.
     Unknown,
@@ -52,7 +58,8 @@ impl Verdict {
             Self::Failed { reason: text }
             | Self::Rejected { text }
             | Self::Parked { text }
-            | Self::Undecodable { text } => Some(text),
+            | Self::Undecodable { text }
+            | Self::Unsent { reason: text, .. } => Some(text),
             Self::Accepted
             | Self::Duplicate
             | Self::InProgress
@@ -78,12 +85,12 @@ pub(super) trait Handle: Send + Sync {
         &'a self,
         core: &'a Core,
         received: Arc<Received>,
-        settler: &'a dyn Settler,
+        place: &'a Place<'a>,
     ) -> BoxFuture<'a, Judged>;
 
-    /// The place of a message that is ordered by its payload, or why that cannot be read now. One
-    /// that can never be read has no place to keep.
-    fn place<'a>(&'a self, received: &'a Received) -> BoxFuture<'a, Result<Place, String>>;
+    /// The turn of a message that is ordered by its payload, or why that cannot be read now. One
+    /// that can never be read has its turn any time.
+    fn turn<'a>(&'a self, received: &'a Received) -> BoxFuture<'a, Result<Turn, String>>;
 
     /// Whether the store that knows what was handled can be used.
     fn check_store<'a>(&'a self, core: &'a Core) -> BoxFuture<'a, Result<(), Error>>;
@@ -92,46 +99,83 @@ pub(super) trait Handle: Send + Sync {
     fn retention(&self, core: &Core) -> Option<Duration>;
 }
 
-pub(super) struct Typed<T, C, F> {
+/// What runs once a message is decoded and claimed.
+pub(super) trait Run<T>: Send + Sync {
+    /// Never fails and never panics, as [`Handle::judge`].
+    fn run(
+        &self,
+        core: &Core,
+        received: Arc<Received>,
+        payload: T,
+        place: &Place<'_>,
+    ) -> impl Future<Output = Verdict> + Send;
+}
+
+/// A handler that is done with a message, or says what is to become of it.
+pub(super) struct Handler<F>(pub(super) F);
+
+impl<T, F, Fut, R> Run<T> for Handler<F>
+where
+    T: Send,
+    F: Fn(Message<T>) -> Fut + Send + Sync,
+    Fut: Future<Output = Result<R, HandlerError>> + Send,
+    R: Into<Ack>,
+{
+    async fn run(
+        &self,
+        core: &Core,
+        received: Arc<Received>,
+        payload: T,
+        place: &Place<'_>,
+    ) -> Verdict {
+        // Calling the handler may panic as well, before it returns its future.
+        let run = async { (self.0)(Message::new(payload, received)).await.map(Into::into) };
+        match within_limits(core, run).await {
+            Ok(Ok(ack)) => answer(core, place, ack).await,
+            Ok(Err(error)) => failed(&error),
+            Err(stopped) => stopped,
+        }
+    }
+}
+
+pub(super) struct Typed<T, C, H> {
     codec: C,
     key: MessageKey<T>,
     order_key: Option<MakeOrderKey<T>>,
-    handler: F,
+    handler: H,
 }
 
-impl<T, C, F> Typed<T, C, F> {
+impl<T, C, H> Typed<T, C, H> {
     pub(super) fn new(
         codec: C,
         key: MessageKey<T>,
         order_key: Option<MakeOrderKey<T>>,
-        handler: F,
+        handler: H,
     ) -> Self {
         Self { codec, key, order_key, handler }
     }
 }
 
-impl<T, C, F, Fut, R> Handle for Typed<T, C, F>
+impl<T, C, H> Handle for Typed<T, C, H>
 where
     T: Send + 'static,
     C: Decode<T>,
-    F: Fn(Message<T>) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<R, HandlerError>> + Send + 'static,
-    R: Into<Ack>,
+    H: Run<T>,
 {
     fn judge<'a>(
         &'a self,
         core: &'a Core,
         received: Arc<Received>,
-        settler: &'a dyn Settler,
+        place: &'a Place<'a>,
     ) -> BoxFuture<'a, Judged> {
         let arrived = Arc::clone(&received);
         Box::pin(
-            async move { unharmed(arrived, self.decode_and_handle(core, received, settler)).await },
+            async move { unharmed(arrived, self.decode_and_handle(core, received, place)).await },
         )
     }
 
-    fn place<'a>(&'a self, received: &'a Received) -> BoxFuture<'a, Result<Place, String>> {
-        Box::pin(place(&self.codec, self.order_key.as_ref(), received))
+    fn turn<'a>(&'a self, received: &'a Received) -> BoxFuture<'a, Result<Turn, String>> {
+        Box::pin(turn(&self.codec, self.order_key.as_ref(), received))
     }
 
     fn check_store<'a>(&'a self, core: &'a Core) -> BoxFuture<'a, Result<(), Error>> {
@@ -148,24 +192,18 @@ where
     }
 }
 
-impl<T, C, F, Fut, R> Typed<T, C, F>
-where
-    C: Decode<T>,
-    F: Fn(Message<T>) -> Fut,
-    Fut: Future<Output = Result<R, HandlerError>> + Send + 'static,
-    R: Into<Ack>,
-{
+impl<T: Send, C: Decode<T>, H: Run<T>> Typed<T, C, H> {
     async fn decode_and_handle(
         &self,
         core: &Core,
         received: Arc<Received>,
-        settler: &dyn Settler,
+        place: &Place<'_>,
     ) -> Judged {
         let payload = match decode(&self.codec, &received).await {
             Ok(payload) => payload,
             Err(verdict) => return Judged::new(received, verdict),
         };
-        let run = |received, payload| self.run(core, received, payload);
+        let run = |received, payload| self.handler.run(core, received, payload, place);
         let Some(idempotency) = &core.idempotency else {
             return intercept(core, received, payload, run).await;
         };
@@ -173,7 +211,7 @@ where
             Ok(keyed) => keyed,
             Err(verdict) => return Judged::new(received, verdict),
         };
-        let lease = match idempotency.claim(core, &key, settler).await {
+        let lease = match idempotency.claim(core, &key, place.settler).await {
             Some(Claim::Owned(lease)) => lease,
             Some(Claim::AlreadyConfirmed) => return Judged::new(received, Verdict::Duplicate),
             Some(Claim::InProgress) => return Judged::new(received, Verdict::InProgress),
@@ -182,16 +220,6 @@ where
         let handled = intercept(core, received, payload, run);
         let judged = idempotency.hold(&lease, handled).await;
         conclude(core, &lease, judged).await
-    }
-
-    async fn run(&self, core: &Core, received: Arc<Received>, payload: T) -> Verdict {
-        // Calling the handler may panic as well, before it returns its future.
-        let run = async { (self.handler)(Message::new(payload, received)).await.map(Into::into) };
-        match within_limits(core, run).await {
-            Ok(Ok(ack)) => answer(ack),
-            Ok(Err(error)) => failed(&error),
-            Err(stopped) => stopped,
-        }
     }
 }
 
@@ -207,17 +235,24 @@ pub(super) async fn unharmed(arrived: Arc<Received>, work: impl Future<Output = 
     }
 }
 
-/// Reads the payload, or says what becomes of a message whose payload cannot be read.
-pub(super) async fn decode<T, C: Decode<T>>(codec: &C, received: &Received) -> Result<T, Verdict> {
+/// Reads the payload of a message.
+pub(crate) async fn payload_of<T, C: Decode<T>>(
+    codec: &C,
+    received: &Received,
+) -> Result<T, Error> {
     // Some clients write an empty content type for none.
     let content_type =
         received.properties.content_type.as_deref().filter(|content_type| !content_type.is_empty());
-    let decoded = if codec.accepts(content_type) {
+    if codec.accepts(content_type) {
         codec.decode_message(received.body.clone(), content_type, &received.envelope).await
     } else {
         Err(no_codec_reads(content_type))
-    };
-    decoded.map_err(|error| {
+    }
+}
+
+/// Reads the payload, or says what becomes of a message whose payload cannot be read.
+pub(super) async fn decode<T, C: Decode<T>>(codec: &C, received: &Received) -> Result<T, Verdict> {
+    payload_of(codec, received).await.map_err(|error| {
         if error.is_transient() {
             Verdict::Failed { reason: format!("the body could not be read: {}", chain(&error)) }
         } else {
@@ -226,18 +261,18 @@ pub(super) async fn decode<T, C: Decode<T>>(codec: &C, received: &Received) -> R
     })
 }
 
-/// Where a message has its turn by what its payload says.
-pub(super) async fn place<T, C: Decode<T>>(
+/// The turn of a message by what its payload says.
+pub(super) async fn turn<T, C: Decode<T>>(
     codec: &C,
     order_key: Option<&MakeOrderKey<T>>,
     received: &Received,
-) -> Result<Place, String> {
-    let Some(make) = order_key else { return Ok(Place::Free) };
+) -> Result<Turn, String> {
+    let Some(make) = order_key else { return Ok(Turn::Any) };
     match AssertUnwindSafe(decode(codec, received)).catch_unwind().await {
         Ok(Ok(payload)) => Ok(order::by_payload(make, &payload)),
         Ok(Err(Verdict::Failed { reason })) => Err(reason),
         // Handling it comes to the same, and says what becomes of it.
-        Ok(Err(_)) | Err(_) => Ok(Place::Free),
+        Ok(Err(_)) | Err(_) => Ok(Turn::Any),
     }
 }
 
@@ -272,7 +307,8 @@ pub(super) async fn intercept<T, F: Future<Output = Verdict>>(
     match &verdict {
         Verdict::Failed { reason: text }
         | Verdict::Rejected { text }
-        | Verdict::Parked { text } => {
+        | Verdict::Parked { text }
+        | Verdict::Unsent { reason: text, .. } => {
             interceptor::on_error(interceptors, &context, text);
         }
         Verdict::Accepted
@@ -335,18 +371,20 @@ async fn conclude(core: &Core, lease: &Lease, mut judged: Judged) -> Judged {
 /// What becomes of a message whose handler failed.
 pub(super) fn failed(error: &HandlerError) -> Verdict {
     if error.is_fatal() {
-        Verdict::Rejected { text: format!("the handler rejected it: {error}") }
+        Verdict::Rejected { text: format!("{REJECTED}{error}") }
     } else {
         Verdict::Failed { reason: error.to_string() }
     }
 }
 
-fn answer(ack: Ack) -> Verdict {
+async fn answer(core: &Core, place: &Place<'_>, ack: Ack) -> Verdict {
     match ack.0 {
         Answer::Accept => Verdict::Accepted,
+        // Boxed: it is large, and most handlers send nothing on.
+        Answer::Forward(onward) => Box::pin(onward.send(core, place)).await,
         Answer::Retry(reason) => Verdict::Failed { reason: chain(&*reason) },
         Answer::Reject(reason) => {
-            Verdict::Rejected { text: format!("the handler rejected it: {}", chain(&*reason)) }
+            Verdict::Rejected { text: format!("{REJECTED}{}", chain(&*reason)) }
         }
         Answer::Park(reason) => {
             Verdict::Parked { text: format!("the handler parked it: {}", chain(&*reason)) }

@@ -1,40 +1,39 @@
-//! Handling a message in its place: it is tried again there, waited for there, or stops what comes
+//! Handling a message in its turn: it is tried again there, waited for there, or stops what comes
 //! behind it, and nothing overtakes it.
 
-use std::{
-    sync::{Arc, PoisonError},
-    time::Duration,
-};
-
-use tokio::sync::oneshot;
+use std::{sync::Arc, time::Duration};
 
 use super::{
     ConsumerState, Settlement,
     handle::{Judged, Verdict},
     message::Received,
-    order::{Order, OrderedBy, Place, Then},
+    order::{Order, OrderedBy, Then, Turn},
+    place::Place,
     runtime::{Core, FIRST_PAUSE, LONGEST_PAUSE},
     settle::COMMIT,
     work::{Halt, Task},
 };
-use crate::transport::{ConsumeChannel, Delivery, Settler};
+use crate::{
+    backoff::Backoff,
+    transport::{Delivery, Settler},
+};
 
 impl Core {
     /// Judges a message; where order matters, until there is a verdict that lets the next one have its
     /// turn. The error is that nothing behind it may be handled.
-    pub(super) async fn judge_in_place(
+    pub(super) async fn judge_in_turn(
         &self,
-        place: &Place,
+        turn: &Turn,
         received: &Arc<Received>,
-        settler: &dyn Settler,
+        place: &Place<'_>,
     ) -> Result<Judged, Halt> {
-        if let Place::Nowhere(text) = place {
+        if let Turn::Never(text) = turn {
             let verdict = Verdict::Rejected { text: text.clone() };
             return Ok(Judged::new(Arc::clone(received), verdict));
         }
         match &self.order {
-            Some(order) => self.judge_in_order(order, Arc::clone(received), settler).await,
-            None => Ok(self.judge(received, settler).await),
+            Some(order) => self.judge_in_order(order, Arc::clone(received), place).await,
+            None => Ok(self.judge(received, place).await),
         }
     }
 
@@ -42,18 +41,18 @@ impl Core {
         &self,
         order: &Order,
         mut received: Arc<Received>,
-        settler: &dyn Settler,
+        place: &Place<'_>,
     ) -> Result<Judged, Halt> {
         let on_failure = order.on_failure;
         let mut attempts = 1;
         loop {
-            let judged = self.judge(&received, settler).await;
+            let judged = self.judge(&received, place).await;
             let wait = match &judged.verdict {
                 Verdict::Failed { reason } if attempts < on_failure.attempts => {
                     attempts += 1;
                     tracing::info!(
                         queue = %self.queue, message_id = received.envelope.id(), reason,
-                        "a message failed and is tried again in its place"
+                        "a message failed and is tried again in its turn"
                     );
                     self.counters.settled(Settlement::Retried);
                     let next = received.envelope.next_attempt();
@@ -64,12 +63,22 @@ impl Core {
                     let message_id = received.envelope.id().to_owned();
                     return Err(Halt { message_id, attempts, reason: reason.clone() });
                 }
-                // Neither is a failure: what is to be known about the message is known later.
+                // None of these is a failure: what is to be known about the message is known later,
+                // and what was made of it arrives later.
                 Verdict::InProgress => {
                     self.counters.settled(Settlement::InProgress);
                     self.in_progress_wait
                 }
                 Verdict::Unknown => self.pacing.failed(COMMIT),
+                Verdict::Unsent { stop, reason } => {
+                    self.counters.copy_failed();
+                    let wait = self.pacing.failed(stop);
+                    tracing::warn!(
+                        queue = %self.queue, message_id = received.envelope.id(), stop, reason,
+                        "what was made of a message did not arrive; it is tried again in {wait:?}"
+                    );
+                    wait
+                }
                 Verdict::Accepted
                 | Verdict::Duplicate
                 | Verdict::Failed { .. }
@@ -78,85 +87,75 @@ impl Core {
                 | Verdict::Returned
                 | Verdict::Undecodable { .. } => return Ok(judged),
             };
-            if !self.waited(wait).await || !settler.is_open() {
+            tokio::select! {
+                biased;
+                () = self.staying_away() => return Ok(Judged::new(received, Verdict::Returned)),
+                () = tokio::time::sleep(wait) => {}
+            }
+            if !place.settler.is_open() {
                 return Ok(Judged::new(received, Verdict::Returned));
             }
         }
     }
 
-    /// Waits; `false` if the consumer closes meanwhile.
-    async fn waited(&self, wait: Duration) -> bool {
+    /// Waits until the consumer closes, or is to take no messages.
+    async fn staying_away(&self) {
+        let mut wishes = self.control.wishes();
         tokio::select! {
-            biased;
-            () = self.closing.cancelled() => false,
-            () = tokio::time::sleep(wait) => true,
+            () = self.closing.cancelled() => {}
+            // The sender is this consumer's own, so it is there.
+            _ = wishes.wait_for(|wish| wish.stays_away()) => {}
         }
     }
 
-    /// The place of a message that is ordered by its payload. While that cannot be read nothing behind
-    /// it is looked at: it might be of the same key.
-    pub(super) async fn place_by_payload(
+    /// The turn of a message that is ordered by its payload; `None` if the consumer is to take no
+    /// messages before that is known. While the payload cannot be read nothing behind it is looked
+    /// at: it might be of the same key.
+    pub(super) async fn turn_by_payload(
         &self,
         delivery: &Delivery,
         settler: &dyn Settler,
-    ) -> Place {
+    ) -> Option<Turn> {
         let received = self.receive(delivery.clone());
-        let mut pause = FIRST_PAUSE;
-        while settler.is_open() {
-            match self.handle.place(&received).await {
-                Ok(place) => return place,
-                Err(reason) => tracing::warn!(
-                    queue = %self.queue, message_id = received.envelope.id(), reason,
-                    "a message cannot be put in order for now; what is behind it waits"
-                ),
+        let reading = async {
+            let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+            while settler.is_open() {
+                match self.handle.turn(&received).await {
+                    Ok(turn) => return turn,
+                    Err(reason) => tracing::warn!(
+                        queue = %self.queue, message_id = received.envelope.id(), reason,
+                        "a message cannot be put in order for now; what is behind it waits"
+                    ),
+                }
+                backoff.pause().await;
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            // It comes again, and then has a turn.
+            Turn::Any
+        };
+        tokio::select! {
+            biased;
+            turn = reading => Some(turn),
+            () = self.staying_away() => None,
         }
-        // It comes again, and then has a place.
-        Place::Free
     }
 
     /// Stops what comes behind a message.
     pub(super) fn halt(&self, task: Task, halt: Halt) {
-        let (key, whole) = match (&task.place, &self.order) {
-            (Place::In(key), Some(order)) => (Arc::clone(key), order.by == OrderedBy::Queue),
+        let (key, whole) = match (&task.turn, &self.order) {
+            (Turn::Of(key), Some(order)) => (Arc::clone(key), order.by == OrderedBy::Queue),
             _ => return,
         };
+        let Halt { message_id, attempts, reason } = halt.clone();
+        if !self.work.halt(task, halt) {
+            return;
+        }
         tracing::warn!(
-            queue = %self.queue, key = &*key, message_id = halt.message_id,
-            attempts = halt.attempts, reason = halt.reason,
+            queue = %self.queue, key = &*key, message_id, attempts, reason,
             "a message failed, and nothing behind it is handled until somebody resumes it"
         );
-        self.work.halt(task, halt);
         if whole {
-            self.halting.notify_one();
-        }
-    }
-
-    /// Gives everything back, each to its place, and waits for somebody to resume, or for the closing.
-    pub(super) async fn halt_until_resumed(&self, channel: Box<dyn ConsumeChannel>) {
-        let halted = self.work.halted().pop();
-        self.work.clear();
-        // Makes sure of the settlements before. What is not settled goes back with the channel.
-        channel.close().await;
-        let Some(halted) = halted else { return };
-        let (resume, resumed) = oneshot::channel();
-        *self.resume.lock().unwrap_or_else(PoisonError::into_inner) = Some(resume);
-        self.state.send_replace(ConsumerState::Halted {
-            message_id: halted.message_id,
-            attempts: halted.attempts,
-            reason: halted.reason,
-        });
-        tokio::select! {
-            biased;
-            () = self.closing.cancelled() => {}
-            // The sender is dropped by whoever uses it, and by nobody else.
-            _ = resumed => {
-                tracing::info!(queue = %self.queue, "the consumer is resumed");
-                let reason = "it had halted and was resumed".to_owned();
-                self.state.send_replace(ConsumerState::Recovering { attempt: 1, reason });
-            }
+            self.state.send_replace(ConsumerState::Halted { message_id, attempts, reason });
+            self.control.halt();
         }
     }
 }

@@ -16,19 +16,19 @@ use crate::{
 
 /// What arrived, beside the decoded payload. Shared between the handler and the settlement.
 #[derive(Debug)]
-pub(super) struct Received {
-    pub(super) envelope: Envelope,
-    pub(super) queue: Arc<str>,
-    pub(super) exchange: String,
-    pub(super) routing_key: String,
-    pub(super) redelivered: bool,
-    pub(super) properties: Properties,
-    pub(super) body: Bytes,
-    pub(super) clock: Clock,
+pub(crate) struct Received {
+    pub(crate) envelope: Envelope,
+    pub(crate) queue: Arc<str>,
+    pub(crate) exchange: String,
+    pub(crate) routing_key: String,
+    pub(crate) redelivered: bool,
+    pub(crate) properties: Properties,
+    pub(crate) body: Bytes,
+    pub(crate) clock: Clock,
 }
 
 impl Received {
-    pub(super) fn new(
+    pub(crate) fn new(
         delivery: Delivery,
         envelope: Envelope,
         queue: Arc<str>,
@@ -78,8 +78,13 @@ pub struct Message<T> {
 }
 
 impl<T> Message<T> {
-    pub(super) fn new(payload: T, received: Arc<Received>) -> Self {
+    pub(crate) fn new(payload: T, received: Arc<Received>) -> Self {
         Self { payload, received }
+    }
+
+    /// All but the payload, for who needs it after the handler has had the message.
+    pub(crate) fn received(&self) -> Arc<Received> {
+        Arc::clone(&self.received)
     }
 
     /// What the message carries.

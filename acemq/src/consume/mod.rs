@@ -6,20 +6,26 @@
 //! confirmed elsewhere, then the original is acknowledged.
 
 mod ack;
+mod answer;
 mod builder;
 mod claim;
 mod confirmations;
 mod consumer;
+mod control;
 mod copies;
 mod counters;
+mod group;
 mod handle;
 mod in_order;
 mod interceptor;
 mod key;
 mod message;
+mod onward;
 mod order;
 mod outage;
 mod pacing;
+mod place;
+mod responder;
 mod runtime;
 mod settle;
 mod start;
@@ -28,6 +34,7 @@ mod tests;
 mod transaction;
 mod transactional;
 mod work;
+mod worker;
 
 pub(crate) use self::copies::for_queue;
 pub use self::{
@@ -35,9 +42,12 @@ pub use self::{
     builder::ConsumerBuilder,
     consumer::{Consumer, ConsumerState},
     counters::ConsumerCounters,
+    group::{ConsumerGroup, StartConsumerGroup},
     interceptor::{ConsumeContext, ConsumeInterceptor, Settlement},
     message::Message,
     order::{HaltedKey, OnFailure},
+    responder::{Responder, ResponderCounters, StartResponder},
     start::StartConsumer,
     transaction::{CommitError, TransactionClaim, TransactionalStore},
 };
+pub(crate) use self::{handle::payload_of, message::Received};

@@ -130,48 +130,48 @@ pub(super) enum OrderedBy {
 }
 
 impl OrderedBy {
-    /// The message's place, where the payload need not be read for it.
-    pub(super) fn place(&self, delivery: &Delivery) -> Place {
+    /// The message's turn, where the payload need not be read for it.
+    pub(super) fn turn(&self, delivery: &Delivery) -> Turn {
         match self {
             Self::Header(name) => by_header(name, delivery.properties.headers.get(name)),
-            Self::RoutingKey => Place::In(delivery.routing_key.as_str().into()),
-            Self::Queue => Place::In("".into()),
-            Self::Payload => Place::Free,
+            Self::RoutingKey => Turn::Of(delivery.routing_key.as_str().into()),
+            Self::Queue => Turn::Of("".into()),
+            Self::Payload => Turn::Any,
         }
     }
 }
 
-fn by_header(name: &str, value: Option<&HeaderValue>) -> Place {
+fn by_header(name: &str, value: Option<&HeaderValue>) -> Turn {
     let fault = match value {
-        Some(HeaderValue::Text(key)) => return Place::In(key.as_str().into()),
+        Some(HeaderValue::Text(key)) => return Turn::Of(key.as_str().into()),
         Some(value) => match value.as_i64() {
-            Some(number) => return Place::In(number.to_string().into()),
+            Some(number) => return Turn::Of(number.to_string().into()),
             None => "is neither text nor an integer",
         },
         None => "is missing",
     };
-    Place::Nowhere(format!("it cannot be put in order: its header `{name}` {fault}"))
+    Turn::Never(format!("it cannot be put in order: its header `{name}` {fault}"))
 }
 
 /// Where among the others a message has its turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Turn {
     /// Any time.
-    Free,
+    Any,
     /// After those of the same key that came before it.
-    In(Arc<str>),
+    Of(Arc<str>),
     /// It has no key, for this reason.
-    Nowhere(String),
+    Never(String),
 }
 
 /// What makes a key of a payload.
 pub(super) type MakeOrderKey<T> = Box<dyn Fn(&T) -> String + Send + Sync>;
 
-/// The place of a message with that payload.
-pub(super) fn by_payload<T>(make: &MakeOrderKey<T>, payload: &T) -> Place {
+/// The turn of a message with that payload.
+pub(super) fn by_payload<T>(make: &MakeOrderKey<T>, payload: &T) -> Turn {
     match catch_unwind(AssertUnwindSafe(|| make(payload))) {
-        Ok(key) => Place::In(key.into()),
-        Err(panic) => Place::Nowhere(format!(
+        Ok(key) => Turn::Of(key.into()),
+        Err(panic) => Turn::Never(format!(
             "it cannot be put in order: making its key panicked: {}",
             panic_text(&*panic)
         )),

@@ -1,6 +1,6 @@
 //! While the store does not answer: the deliveries in hand wait, and the consumer's state says so.
 
-use std::time::Duration;
+use std::{sync::atomic::Ordering, time::Duration};
 
 use super::{ConsumerState, runtime::Core};
 use crate::{
@@ -62,6 +62,7 @@ impl<'a> Outage<'a> {
             // Counted under the lock of the state, so that the last one sees that it is the last.
             if first {
                 self.core.counters.waits_for_store();
+                self.core.outages.fetch_add(1, Ordering::Relaxed);
             }
             let calm = *state == ConsumerState::Receiving;
             if calm {
@@ -90,7 +91,8 @@ impl Drop for Outage<'_> {
         }
         self.core.meter.waits_no_more();
         let over = self.core.state.send_if_modified(|state| {
-            let last = self.core.counters.waits_no_more();
+            self.core.counters.waits_no_more();
+            let last = self.core.outages.fetch_sub(1, Ordering::Relaxed) == 1;
             let over = last && matches!(state, ConsumerState::Waiting { .. });
             if over {
                 *state = ConsumerState::Receiving;

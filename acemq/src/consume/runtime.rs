@@ -1,64 +1,53 @@
-//! A running consumer: subscribe, hand deliveries to handlers, recover, drain.
+//! A running consumer: subscribe, hand deliveries to workers, pause, recover, drain.
 
 use std::{
     collections::VecDeque,
     future::poll_fn,
-    panic::AssertUnwindSafe,
     pin::pin,
-    sync::{Arc, Mutex, OnceLock},
-    task::Poll,
+    sync::{Arc, OnceLock, atomic::AtomicU64},
     time::Duration,
 };
 
-use futures_util::FutureExt as _;
 use tokio::{
-    sync::{Notify, oneshot, watch},
-    time::Instant,
+    sync::watch,
+    time::{Instant, timeout, timeout_at},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tracing::Instrument as _;
 
 use super::{
-    ConsumerState, Settlement,
+    ConsumerState,
     claim::Idempotency,
+    control::{Control, Wish},
     counters::Counters,
-    handle::{Handle, Judged, Verdict},
-    interceptor,
-    message::Received,
-    order::{Order, OrderedBy, Place},
+    handle::Handle,
+    order::{Order, OrderedBy, Turn},
     pacing::Pacing,
-    settle::Settling,
-    work::{Another, Halt, Task, Work},
+    work::{Task, Work},
 };
 use crate::{
+    backoff::Backoff,
     connection::{Client, Stop},
-    envelope::{self, ReadContext},
+    envelope::Headers,
     error::{Error, ErrorKind, Result},
     retry::RetryPolicy,
-    telemetry::{ConsumeMeter, ConsumeOutcome},
+    telemetry::ConsumeMeter,
     topology::declare_for_consumer,
-    transport::{
-        BoxFuture, ConsumeChannel, ConsumeEnd, ConsumeEvent, Delivery, Settler, Subscription,
-    },
+    transport::{BoxFuture, ConsumeChannel, ConsumeEvent, Subscription},
 };
 
 /// The pauses between attempts at consuming again: doubling between these, with jitter.
-pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(100);
-pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// How long past the drain bound what has to end by itself may take: giving claims up, and the
 /// broker's taking of the last settlements.
-const GRACE: Duration = Duration::from_millis(500);
-
-/// How long a worker goes on before it lets others run. What its handlers and settlements have
-/// woken, such as the connection, may be waiting for this very thread.
-const TURN: Duration = Duration::from_millis(1);
+pub(super) const GRACE: Duration = Duration::from_millis(500);
 
 /// Everything about one consumer but its payload's type.
 pub(super) struct Core {
     pub(super) client: Client,
     pub(super) queue: Arc<str>,
-    pub(super) prefetch: u16,
+    pub(super) control: Control,
     pub(super) work: Work,
     pub(super) exclusive: bool,
     pub(super) declares: bool,
@@ -68,7 +57,9 @@ pub(super) struct Core {
     pub(super) idempotency: Option<Idempotency>,
     pub(super) in_progress_wait: Duration,
     pub(super) handler_timeout: Option<Duration>,
-    pub(super) counters: Counters,
+    pub(super) counters: Arc<Counters>,
+    /// How many deliveries wait for the store.
+    pub(super) outages: AtomicU64,
     pub(super) meter: ConsumeMeter,
     pub(super) state: watch::Sender<ConsumerState>,
     /// No new deliveries, and no more waiting.
@@ -77,39 +68,36 @@ pub(super) struct Core {
     pub(super) abort: CancellationToken,
     pub(super) deadline: OnceLock<Instant>,
     pub(super) handlers: TaskTracker,
-    /// That a failure has stopped the whole consumer.
-    pub(super) halting: Notify,
-    /// For letting it go on, while it is stopped.
-    pub(super) resume: Mutex<Option<oneshot::Sender<()>>>,
     pub(super) pacing: Pacing,
     pub(super) stranded: watch::Sender<Option<usize>>,
     pub(super) handle: Arc<dyn Handle>,
 }
 
-/// How one subscription came to its end.
-enum Pumped {
-    Closing(Box<dyn ConsumeChannel>),
-    Ended(String),
-    /// A failure has stopped the consumer.
-    Halted(Box<dyn ConsumeChannel>),
+/// A channel, and what was last asked of it.
+pub(super) struct Subscribed {
+    channel: Box<dyn ConsumeChannel>,
+    prefetch: u16,
+    paused: bool,
 }
 
 impl Core {
     /// Declares what the consumer needs and starts to consume.
-    pub(super) async fn subscribe(&self) -> Result<Box<dyn ConsumeChannel>> {
+    pub(super) async fn subscribe(&self) -> Result<Subscribed> {
+        let prefetch = self.control.wish().prefetch;
         let link = self.client.consuming_link().await?;
         // An exclusive or auto-delete queue has gone with its last consumer.
         self.client.restore_queue(&*link, &self.queue).await?;
         if self.declares {
             declare_for_consumer(&*link, &self.queue, &self.policy).await?;
         }
-        link.subscribe(Subscription {
+        let subscription = Subscription {
             queue: self.queue.as_ref().to_owned(),
-            prefetch: self.prefetch,
+            prefetch,
             exclusive: self.exclusive,
-            arguments: envelope::Headers::new(),
-        })
-        .await
+            arguments: Headers::new(),
+        };
+        let channel = link.subscribe(subscription).await?;
+        Ok(Subscribed { channel, prefetch, paused: false })
     }
 
     /// Declares the dead-letter and waiting queues again, of which somebody has deleted one; says
@@ -129,41 +117,135 @@ impl Core {
         declared.is_ok()
     }
 
-    pub(super) async fn run(self: Arc<Self>, first: Box<dyn ConsumeChannel>) {
+    pub(super) async fn run(self: Arc<Self>, first: Option<Subscribed>) {
         let _ended = Ended(&self);
-        let mut next = Some(first);
-        let mut last = None;
+        let mut wishes = self.control.wishes();
+        let mut open = first;
         while !self.closing.is_cancelled() {
-            let channel = match next.take() {
-                Some(channel) => channel,
-                None => tokio::select! {
-                    () = self.closing.cancelled() => break,
-                    channel = self.subscribe_until_done() => channel,
-                },
+            let wish = *wishes.borrow_and_update();
+            if let Some(subscribed) = open.take() {
+                open = self.comply(subscribed, wish).await;
+            }
+            if wish.stays_away() {
+                if wish.paused {
+                    self.state.send_replace(ConsumerState::Paused);
+                }
+                self.control.acted_on(wish);
+                self.idle(&mut wishes).await;
+                continue;
+            }
+            let Some(subscribed) = open.take() else {
+                open = self.subscribe_until_done(&mut wishes).await;
+                continue;
             };
             self.state.send_replace(ConsumerState::Receiving);
-            match self.pump(channel).await {
-                Pumped::Closing(channel) => last = Some(channel),
-                Pumped::Ended(reason) => {
-                    self.work.clear();
-                    tracing::warn!(queue = %self.queue, %reason, "the consumer lost its channel");
-                    self.state.send_replace(ConsumerState::Recovering { attempt: 1, reason });
-                }
-                Pumped::Halted(channel) => self.halt_until_resumed(channel).await,
-            }
+            self.control.acted_on(wish);
+            open = self.pump(subscribed, &mut wishes).await;
         }
-        let stranded = self.drain(last).await;
+        let stranded = self.drain(open).await;
         self.state.send_replace(ConsumerState::Closed);
         self.stranded.send_replace(Some(stranded));
     }
 
-    async fn subscribe_until_done(&self) -> Box<dyn ConsumeChannel> {
-        let mut pause = FIRST_PAUSE;
+    /// Does to a channel what is wanted; `None` if that cost it.
+    async fn comply(&self, mut subscribed: Subscribed, wish: Wish) -> Option<Subscribed> {
+        if self.order.is_some() && wish.stays_away() {
+            return self.leave_in_order(subscribed).await;
+        }
+        let Subscribed { channel, prefetch, paused } = &mut subscribed;
+        let done = match (*paused, wish.paused) {
+            (false, true) => {
+                let bound = Instant::now() + self.client.options().connect_timeout;
+                hand_back(&mut **channel, self.work.take_waiting(), bound).await
+            }
+            (true, false) => channel.resume(wish.prefetch).await,
+            (false, false) if *prefetch != wish.prefetch => {
+                channel.set_prefetch(wish.prefetch).await
+            }
+            _ => return Some(subscribed),
+        };
+        if let Err(error) = done {
+            self.lost(error.to_string());
+            return None;
+        }
+        (*paused, *prefetch) = (wish.paused, wish.prefetch);
+        Some(subscribed)
+    }
+
+    /// Where order matters nothing goes back before the handlers are done: somebody else would begin
+    /// with what comes behind. Then the broker puts each message in its place as the channel closes.
+    /// The channel comes back if the consumer closes meanwhile.
+    async fn leave_in_order(&self, subscribed: Subscribed) -> Option<Subscribed> {
+        self.work.clear();
+        self.handlers.close();
+        let finished = tokio::select! {
+            () = self.closing.cancelled() => false,
+            () = self.handlers.wait() => true,
+        };
+        self.handlers.reopen();
+        if !finished {
+            return Some(subscribed);
+        }
+        let bound = self.client.options().connect_timeout;
+        // A channel that does not close in time is dropped.
+        let _ = timeout(bound, subscribed.channel.close()).await;
+        // A key that has halted meanwhile went back as well.
+        self.work.clear();
+        None
+    }
+
+    /// Waits until something else is wanted.
+    async fn idle(&self, wishes: &mut watch::Receiver<Wish>) {
+        tokio::select! {
+            () = self.closing.cancelled() => {}
+            // The sender is this consumer's own, so it is there.
+            _ = wishes.changed() => {}
+        }
+    }
+
+    fn lost(&self, reason: String) {
+        // The broker has taken it back.
+        self.work.clear();
+        tracing::warn!(queue = %self.queue, %reason, "the consumer lost its channel");
+        self.state.send_if_modified(|state| {
+            // What halted it still does.
+            let halted = matches!(state, ConsumerState::Halted { .. });
+            if !halted {
+                *state = ConsumerState::Recovering { attempt: 1, reason };
+            }
+            !halted
+        });
+    }
+
+    /// Consumes again, however often that takes; `None` once the consumer is to close or to pause.
+    async fn subscribe_until_done(&self, wishes: &mut watch::Receiver<Wish>) -> Option<Subscribed> {
+        let mut subscribing = pin!(self.subscribe_again());
+        loop {
+            tokio::select! {
+                biased;
+                () = self.closing.cancelled() => return None,
+                subscribed = &mut subscribing => return Some(subscribed),
+                Ok(()) = wishes.changed() => {
+                    let wish = *wishes.borrow_and_update();
+                    if wish.stays_away() {
+                        wishes.mark_changed();
+                        return None;
+                    }
+                    // The next attempt goes by it.
+                    self.control.acted_on(wish);
+                }
+            }
+        }
+    }
+
+    async fn subscribe_again(&self) -> Subscribed {
+        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         for attempt in 1_u32.. {
+            let wish = self.control.wish();
             match self.subscribe().await {
-                Ok(channel) => {
+                Ok(subscribed) => {
                     tracing::info!(queue = %self.queue, attempt, "consuming again");
-                    return channel;
+                    return subscribed;
                 }
                 Err(error) => {
                     tracing::warn!(queue = %self.queue, attempt, %error, "consuming again failed");
@@ -171,215 +253,95 @@ impl Core {
                         attempt: attempt.saturating_add(1),
                         reason: error.to_string(),
                     });
+                    // Whoever asked for it looks at the state.
+                    self.control.acted_on(wish);
                 }
             }
-            tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            backoff.pause().await;
         }
         unreachable!("the attempts are not bounded")
     }
 
-    /// Hands deliveries to handlers until the channel ends or the consumer closes.
-    async fn pump(self: &Arc<Self>, mut channel: Box<dyn ConsumeChannel>) -> Pumped {
+    /// Hands deliveries to handlers until the consumer closes, or something else is wanted of it;
+    /// `None` once the channel has ended.
+    async fn pump(
+        self: &Arc<Self>,
+        mut subscribed: Subscribed,
+        wishes: &mut watch::Receiver<Wish>,
+    ) -> Option<Subscribed> {
+        let channel = &mut subscribed.channel;
         let settler = channel.settler();
-        let mut closing = pin!(self.closing.cancelled());
-        let in_order = self.order.as_ref().map(|order| &order.by);
+        let mut wanted = pin!(self.idle(wishes));
+        let ordered_by = self.order.as_ref().map(|order| &order.by);
         // The channel is read on while all handlers are busy, so that its end is seen at once. At
         // most the prefetch waits.
         loop {
             tokio::select! {
                 biased;
-                () = &mut closing => return Pumped::Closing(channel),
-                // The news may be of a channel before this one.
-                () = self.halting.notified() => if !self.work.halted().is_empty() {
-                    return Pumped::Halted(channel);
-                },
+                () = &mut wanted => return Some(subscribed),
                 event = poll_fn(|context| channel.poll_next(context)) => match event {
                     ConsumeEvent::Delivery(delivery) => {
-                        let place = match in_order {
-                            None => Place::Free,
-                            Some(OrderedBy::Payload) => tokio::select! {
-                                biased;
-                                () = &mut closing => return Pumped::Closing(channel),
-                                place = self.place_by_payload(&delivery, &*settler) => place,
-                            },
-                            Some(by) => by.place(&delivery),
+                        let turn = match ordered_by {
+                            None => Turn::Any,
+                            Some(OrderedBy::Payload) => {
+                                match self.turn_by_payload(&delivery, &*settler).await {
+                                    Some(turn) => turn,
+                                    // It goes back with the channel.
+                                    None => return Some(subscribed),
+                                }
+                            }
+                            Some(by) => by.turn(&delivery),
                         };
                         let settler = Arc::clone(&settler);
-                        self.start(self.work.add(Task { delivery, settler, place }));
+                        self.start(self.work.add(Task { delivery, settler, turn }));
                     }
-                    ConsumeEvent::Ended(end) => return Pumped::Ended(explain(end)),
+                    ConsumeEvent::Ended(end) => {
+                        self.lost(end.to_string());
+                        return None;
+                    }
                 },
             }
         }
-    }
-
-    /// Starts a worker where one is wanted. It is a task of its own, so that the waiting of its
-    /// handlers is nobody else's.
-    pub(super) fn start(self: &Arc<Self>, another: Another) {
-        if another == Another::Start {
-            self.handlers.spawn(Arc::clone(self).take_on());
-        }
-    }
-
-    /// Handles one delivery after the other, until there is none or one has to wait for its
-    /// settlement.
-    async fn take_on(self: Arc<Self>) {
-        self.work.begun();
-        let mut turn = std::time::Instant::now();
-        while let Some((task, another)) = self.work.take() {
-            if another == Another::Start {
-                self.start(another);
-                step_back().await;
-            }
-            let place = task.place.clone();
-            // The broker has taken it back, which the reader of the channel is about to see.
-            if !task.settler.is_open() {
-                self.work.done(&place);
-                continue;
-            }
-            let mut gave_way = false;
-            let processed = AssertUnwindSafe(self.process(task, &mut gave_way)).catch_unwind();
-            match processed.await {
-                Ok(None) => self.work.done(&place),
-                Ok(Some((task, halt))) => self.halt(task, halt),
-                // Whatever panics here, the worker goes on: somebody has to take what waits.
-                Err(_) => {
-                    tracing::error!(queue = %self.queue, "a settlement panicked");
-                    self.work.done(&place);
-                }
-            }
-            if gave_way {
-                // What was behind it may have come to its turn.
-                return self.start(self.work.another());
-            }
-            if turn.elapsed() >= TURN {
-                tokio::task::yield_now().await;
-                turn = std::time::Instant::now();
-            }
-        }
-    }
-
-    /// Handles a delivery; `gave_way` tells whether the worker's place was given away meanwhile. What
-    /// may not be passed by comes back, with the reason.
-    async fn process(self: &Arc<Self>, task: Task, gave_way: &mut bool) -> Option<(Task, Halt)> {
-        let Task { delivery, settler, place } = task;
-        let started = Instant::now();
-        let tag = delivery.tag;
-        let received = Arc::new(self.receive(delivery));
-        let envelope = &received.envelope;
-        let _in_flight = InFlight::new(self, envelope.attempt);
-        let span = tracing::info_span!(
-            "consume",
-            queue = %self.queue,
-            message_id = envelope.id,
-            message_type = envelope.message_type,
-            attempt = envelope.attempt,
-            outcome = tracing::field::Empty,
-        );
-        let judged = self.judge_in_place(&place, &received, &*settler).instrument(span.clone());
-        let judged = match judged.await {
-            Ok(judged) => judged,
-            Err(halt) => {
-                span.record("outcome", ConsumeOutcome::Failed.name());
-                let delivery = received.delivery(tag);
-                return Some((Task { delivery, settler, place }, halt));
-            }
-        };
-        let settling = Settling { core: self, settler: &*settler, tag };
-        let settled = self.settle(&judged, &settling, started, gave_way);
-        let outcome = settled.instrument(span.clone()).await;
-        span.record("outcome", outcome.name());
-        None
-    }
-
-    /// What has arrived, with its envelope read.
-    pub(super) fn receive(&self, delivery: Delivery) -> Received {
-        let mut envelope = envelope::read(
-            &delivery.properties.headers,
-            ReadContext {
-                message_id: delivery.properties.message_id.as_deref(),
-                reply_to: delivery.properties.reply_to.as_deref(),
-                routing_key: &delivery.routing_key,
-            },
-        );
-        let clock = self.client.clock();
-        // From the first copy on, a message of unknown age has one.
-        envelope.first_seen.get_or_insert_with(|| clock.now());
-        Received::new(delivery, envelope, Arc::clone(&self.queue), clock)
-    }
-
-    pub(super) async fn judge(&self, received: &Arc<Received>, settler: &dyn Settler) -> Judged {
-        tokio::select! {
-            biased;
-            judged = self.handle.judge(self, Arc::clone(received), settler) => judged,
-            () = self.past_grace() => Judged::new(Arc::clone(received), Verdict::Returned),
-        }
-    }
-
-    async fn settle(
-        self: &Arc<Self>,
-        judged: &Judged,
-        settling: &Settling<'_>,
-        started: Instant,
-        gave_way: &mut bool,
-    ) -> ConsumeOutcome {
-        let give_way = || {
-            *gave_way = true;
-            self.start(self.work.give_way());
-        };
-        let settlement = settling.settle(judged, give_way).await;
-        self.counters.settled(settlement);
-        let outcome = outcome(settlement);
-        self.meter.settled(judged.received.envelope.message_type(), outcome, started.elapsed());
-        if let Some(seen) = &judged.seen {
-            interceptor::after_handle(self.client.consume_interceptors(), seen, settlement);
-        }
-        outcome
-    }
-
-    /// Past this even a codec or a store that hangs is let go of.
-    async fn past_grace(&self) {
-        self.abort.cancelled().await;
-        tokio::time::sleep(GRACE).await;
     }
 
     /// Hands back what no handler has begun, waits for those running, makes sure that the broker
-    /// has their settlements, and says how many had to be stopped. Where order matters nothing goes
-    /// back before the handlers are done: somebody else would begin with what comes behind.
-    async fn drain(&self, last: Option<Box<dyn ConsumeChannel>>) -> usize {
+    /// has their settlements, and says how many had to be stopped. Where order matters everything
+    /// goes back with the channel, once the handlers are done.
+    async fn drain(&self, open: Option<Subscribed>) -> usize {
         let deadline = self.deadline.get().copied().unwrap_or_else(Instant::now);
-        let mut channel = None;
         let waiting = self.work.close();
-        if let Some(mut open) = last {
-            if self.order.is_none() {
-                hand_back(&mut *open, waiting, deadline).await;
-            }
-            channel = Some(open);
+        let mut channel = open.map(|open| open.channel);
+        if self.order.is_none()
+            && let Some(channel) = &mut channel
+            && let Err(error) = hand_back(&mut **channel, waiting, deadline).await
+        {
+            tracing::debug!(%error, "cancelling a consumer failed; its channel closes instead");
         }
         self.handlers.close();
         let mut stranded = 0;
-        if tokio::time::timeout_at(deadline, self.handlers.wait()).await.is_err() {
+        if timeout_at(deadline, self.handlers.wait()).await.is_err() {
             stranded = self.handlers.len();
             self.abort.cancel();
             // What never comes to an await cannot be stopped; nobody waits for it.
-            let _ = tokio::time::timeout(GRACE * 2, self.handlers.wait()).await;
+            let _ = timeout(GRACE * 2, self.handlers.wait()).await;
         }
         if let Some(channel) = channel {
             let bound = deadline.max(Instant::now() + GRACE);
             // A channel that does not close in time is dropped.
-            let _ = tokio::time::timeout_at(bound, channel.close()).await;
+            let _ = timeout_at(bound, channel.close()).await;
         }
         stranded
     }
 }
 
 /// Stops new deliveries and returns what arrived and was not begun.
-async fn hand_back(channel: &mut dyn ConsumeChannel, waiting: VecDeque<Task>, deadline: Instant) {
+async fn hand_back(
+    channel: &mut dyn ConsumeChannel,
+    waiting: VecDeque<Task>,
+    deadline: Instant,
+) -> Result<()> {
     let settler = channel.settler();
-    if let Ok(Err(error)) = tokio::time::timeout_at(deadline, channel.cancel()).await {
-        tracing::debug!(%error, "cancelling a consumer failed; its channel closes instead");
-    }
+    let cancelled = timeout_at(deadline, channel.cancel()).await;
     for task in waiting {
         settler.nack(task.delivery.tag, true);
     }
@@ -391,21 +353,11 @@ async fn hand_back(channel: &mut dyn ConsumeChannel, waiting: VecDeque<Task>, de
         }
     };
     // Past the deadline the closing of the channel hands the rest back.
-    let _ = tokio::time::timeout_at(deadline, rest).await;
-}
-
-/// Lets others run. Unlike tokio's own yield this puts the task where other threads find it: the
-/// one it has just spawned gets this thread, and may keep it.
-async fn step_back() {
-    let mut back = false;
-    poll_fn(|context| {
-        if std::mem::replace(&mut back, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
+    let returned = timeout_at(deadline, rest).await;
+    match (cancelled, returned) {
+        (Ok(cancelled), Ok(())) => cancelled,
+        _ => Err(Error::new(ErrorKind::Timeout, "the broker did not cancel the consumer in time")),
+    }
 }
 
 /// However the task of a consumer ends, also by a panic: its state says so, and nobody waits for it
@@ -426,73 +378,42 @@ impl Drop for Ended<'_> {
             }
             unknown
         });
+        self.0.control.ended();
     }
 }
 
-/// Counts a delivery as in flight until it is settled, or its task has ended in any way.
-struct InFlight<'a>(&'a Core);
-
-impl<'a> InFlight<'a> {
-    fn new(core: &'a Core, attempt: u32) -> Self {
-        core.counters.taken();
-        core.meter.taken(attempt);
-        Self(core)
-    }
-}
-
-impl Drop for InFlight<'_> {
-    fn drop(&mut self) {
-        self.0.counters.let_go();
-        self.0.meter.let_go();
+impl Core {
+    /// Stops by `deadline`, and says how many handlers were still running then.
+    pub(super) async fn stopped(&self, deadline: Instant) -> usize {
+        // A second call waits with the first one's bound.
+        let _ = self.deadline.set(deadline);
+        // Before whoever closes lets anything else go on, such as the handlers that run.
+        self.work.stop();
+        self.closing.cancel();
+        let mut stranded = self.stranded.subscribe();
+        stranded.wait_for(Option::is_some).await.map_or(0, |stranded| stranded.unwrap_or(0))
     }
 }
 
 impl Stop for Core {
     fn stop(&self, deadline: Instant) -> BoxFuture<'_, Result<()>> {
-        Box::pin(async move {
-            // A second call waits with the first one's bound.
-            let _ = self.deadline.set(deadline);
-            self.closing.cancel();
-            let mut stranded = self.stranded.subscribe();
-            let stranded = stranded.wait_for(Option::is_some).await.map_or(0, |n| n.unwrap_or(0));
-            if stranded == 0 {
-                return Ok(());
-            }
-            let handlers = match stranded {
-                1 => "1 handler was".to_owned(),
-                many => format!("{many} handlers were"),
-            };
-            Err(Error::new(
-                ErrorKind::Timeout,
-                format!(
-                    "close the consumer of \"{}\": {handlers} still running at the bound, and \
-                     stopped; the messages go back",
-                    self.queue
-                ),
-            )
-            .with_queue(&*self.queue))
-        })
+        Box::pin(async move { stranded("consumer", &self.queue, self.stopped(deadline).await) })
     }
 }
 
-fn explain(end: ConsumeEnd) -> String {
-    match end {
-        ConsumeEnd::Cancelled => "the subscription was cancelled".to_owned(),
-        ConsumeEnd::CancelledByBroker => {
-            "the broker cancelled the consumer; its queue was deleted or its node went".to_owned()
-        }
-        ConsumeEnd::Lost(reason) => reason,
-    }
-}
-
-fn outcome(settlement: Settlement) -> ConsumeOutcome {
-    match settlement {
-        Settlement::Acknowledged => ConsumeOutcome::Acked,
-        Settlement::Retried => ConsumeOutcome::Retried,
-        Settlement::Rejected => ConsumeOutcome::Rejected,
-        Settlement::DeadLettered => ConsumeOutcome::DeadLettered,
-        Settlement::Parked => ConsumeOutcome::Parked,
-        Settlement::InProgress => ConsumeOutcome::InProgress,
-        Settlement::Returned => ConsumeOutcome::Failed,
-    }
+/// The error of a close that did not wait for so many handlers, if there were any.
+pub(super) fn stranded(what: &str, queue: &str, handlers: usize) -> Result<()> {
+    let handlers = match handlers {
+        0 => return Ok(()),
+        1 => "1 handler was".to_owned(),
+        many => format!("{many} handlers were"),
+    };
+    Err(Error::new(
+        ErrorKind::Timeout,
+        format!(
+            "close the {what} of \"{queue}\": {handlers} still running at the bound, and stopped; \
+             the messages go back"
+        ),
+    )
+    .with_queue(queue))
 }

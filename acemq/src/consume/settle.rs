@@ -47,6 +47,16 @@ impl Settling<'_> {
                 self.hold(core.pacing.failed(COMMIT)).await;
                 self.give_back()
             }),
+            Verdict::Unsent { stop, reason } => Box::pin(async move {
+                core.counters.copy_failed();
+                let wait = core.pacing.failed(stop);
+                tracing::warn!(
+                    queue = %core.queue, message_id = received.envelope.id(), stop, reason,
+                    "what was made of a message did not arrive; the message goes back in {wait:?}"
+                );
+                self.hold(wait).await;
+                self.give_back()
+            }),
             Verdict::InProgress => Box::pin(async {
                 self.hold(core.in_progress_wait).await;
                 let copy = copies::unchanged(received, &core.queue);

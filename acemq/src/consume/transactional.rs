@@ -9,7 +9,8 @@ use super::{
     handle::{self, Handle, Judged, Verdict},
     key::MessageKey,
     message::Received,
-    order::{MakeOrderKey, Place},
+    order::{MakeOrderKey, Turn},
+    place::Place,
     runtime::Core,
     settle::COMMIT,
     transaction::{CommitError, TransactionClaim, TransactionalStore},
@@ -73,16 +74,17 @@ where
         &'a self,
         core: &'a Core,
         received: Arc<Received>,
-        settler: &'a dyn Settler,
+        place: &'a Place<'a>,
     ) -> BoxFuture<'a, Judged> {
         let arrived = Arc::clone(&received);
         Box::pin(async move {
+            let settler = place.settler;
             handle::unharmed(arrived, self.decode_and_handle(core, received, settler)).await
         })
     }
 
-    fn place<'a>(&'a self, received: &'a Received) -> BoxFuture<'a, Result<Place, String>> {
-        Box::pin(handle::place(&self.codec, self.order_key.as_ref(), received))
+    fn turn<'a>(&'a self, received: &'a Received) -> BoxFuture<'a, Result<Turn, String>> {
+        Box::pin(handle::turn(&self.codec, self.order_key.as_ref(), received))
     }
 
     fn check_store<'a>(&'a self, _: &'a Core) -> BoxFuture<'a, Result<()>> {

@@ -12,14 +12,14 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use super::order::{HaltedKey, Place};
+use super::order::{HaltedKey, Turn};
 use crate::transport::{Delivery, Settler};
 
 /// A delivery, and the channel it is to be settled on.
 pub(super) struct Task {
     pub(super) delivery: Delivery,
     pub(super) settler: Arc<dyn Settler>,
-    pub(super) place: Place,
+    pub(super) turn: Turn,
 }
 
 pub(super) struct Work(Mutex<State>);
@@ -33,7 +33,7 @@ struct State {
     free: usize,
     /// Whether a worker was started and has not taken anything yet.
     starting: bool,
-    closed: bool,
+    stopped: bool,
 }
 
 /// What has one key: its first delivery is ready, or taken, or the lane has halted.
@@ -46,6 +46,7 @@ struct Lane {
 }
 
 /// Why a lane does not go on.
+#[derive(Clone)]
 pub(super) struct Halt {
     pub(super) message_id: String,
     pub(super) attempts: u32,
@@ -67,16 +68,14 @@ impl Work {
             lanes: HashMap::new(),
             free: concurrency,
             starting: false,
-            closed: false,
+            stopped: false,
         }))
     }
 
-    /// Adds what has arrived. Once closed, that goes back with its channel.
+    /// Adds what has arrived.
     pub(super) fn add(&self, task: Task) -> Another {
         let mut state = self.lock();
-        if !state.closed {
-            state.add(task);
-        }
+        state.add(task);
         state.another()
     }
 
@@ -88,11 +87,12 @@ impl Work {
     /// Gives a worker its next task; without one its place is free again.
     pub(super) fn take(&self) -> Option<(Task, Another)> {
         let mut state = self.lock();
-        let Some(task) = state.ready.pop_front() else {
+        let next = if state.stopped { None } else { state.ready.pop_front() };
+        let Some(task) = next else {
             state.free += 1;
             return None;
         };
-        if let Place::In(key) = &task.place
+        if let Turn::Of(key) = &task.turn
             && let Some(lane) = state.lanes.get_mut(key)
         {
             lane.taken = true;
@@ -101,8 +101,8 @@ impl Work {
     }
 
     /// Tells that what was taken out of a lane is done with: the next of it may be taken.
-    pub(super) fn done(&self, place: &Place) {
-        if let Place::In(key) = place {
+    pub(super) fn done(&self, turn: &Turn) {
+        if let Turn::Of(key) = turn {
             self.lock().next_of(key);
         }
     }
@@ -112,20 +112,20 @@ impl Work {
         self.lock().another()
     }
 
-    /// Stops a lane before what was taken out of it. The others go on.
-    pub(super) fn halt(&self, task: Task, halt: Halt) {
-        let Place::In(key) = &task.place else { return };
+    /// Stops a lane before what was taken out of it; the others go on. `false` if the delivery comes
+    /// again anyway, elsewhere or later.
+    pub(super) fn halt(&self, task: Task, halt: Halt) -> bool {
+        let Turn::Of(key) = &task.turn else { return false };
         let mut state = self.lock();
-        // Once closed, or without its channel, the delivery comes again elsewhere or later.
-        if state.closed || !task.settler.is_open() {
+        if state.stopped || !task.settler.is_open() {
             state.next_of(key);
-            return;
+            return false;
         }
-        if let Some(lane) = state.lanes.get_mut(key) {
-            lane.taken = false;
-            lane.halted = Some(halt);
-            lane.behind.push_front(task);
-        }
+        let Some(lane) = state.lanes.get_mut(key) else { return false };
+        lane.taken = false;
+        lane.halted = Some(halt);
+        lane.behind.push_front(task);
+        true
     }
 
     /// Lets a lane go on that has halted; `None` if it has not.
@@ -161,7 +161,7 @@ impl Work {
         state.another()
     }
 
-    /// The channel is gone, and the broker has taken back what waits, in halted lanes as well. What
+    /// Drops what waits, in halted lanes as well: the broker has taken it back, or is about to. What
     /// is taken keeps its lane: what comes again is not to run beside it.
     pub(super) fn clear(&self) {
         let mut state = self.lock();
@@ -172,16 +172,21 @@ impl Work {
         });
     }
 
-    /// Nothing more is begun; gives what waits, in no order where there are lanes.
+    /// Gives what waits, where there is no order.
+    pub(super) fn take_waiting(&self) -> VecDeque<Task> {
+        std::mem::take(&mut self.lock().ready)
+    }
+
+    /// Has nothing more begun. What waits, and what still arrives, is there to be taken and handed
+    /// back.
+    pub(super) fn stop(&self) {
+        self.lock().stopped = true;
+    }
+
+    /// Nothing more is begun; gives what waits, where there is no order.
     pub(super) fn close(&self) -> VecDeque<Task> {
-        let mut state = self.lock();
-        state.closed = true;
-        let mut waiting = std::mem::take(&mut state.ready);
-        for lane in state.lanes.values_mut() {
-            waiting.append(&mut lane.behind);
-            lane.halted = None;
-        }
-        waiting
+        self.stop();
+        self.take_waiting()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -191,7 +196,7 @@ impl Work {
 
 impl State {
     fn add(&mut self, task: Task) {
-        if let Place::In(key) = &task.place {
+        if let Turn::Of(key) = &task.turn {
             if let Some(lane) = self.lanes.get_mut(key) {
                 lane.behind.push_back(task);
                 return;
@@ -214,7 +219,7 @@ impl State {
     }
 
     fn another(&mut self) -> Another {
-        if self.ready.is_empty() || self.free == 0 || self.starting {
+        if self.stopped || self.ready.is_empty() || self.free == 0 || self.starting {
             return Another::No;
         }
         self.free -= 1;
@@ -256,7 +261,7 @@ mod tests {
             properties: Properties::default(),
             body: Bytes::new(),
         };
-        Task { delivery, settler: Arc::new(Open(true)), place: Place::In(key.into()) }
+        Task { delivery, settler: Arc::new(Open(true)), turn: Turn::Of(key.into()) }
     }
 
     fn halt() -> Halt {
@@ -278,8 +283,8 @@ mod tests {
             }
             for tag in 0..2 {
                 let taken = take(&work).unwrap();
-                assert_eq!((taken.delivery.tag, &taken.place), (tag, &Place::In((*key).into())));
-                work.done(&taken.place);
+                assert_eq!((taken.delivery.tag, &taken.turn), (tag, &Turn::Of((*key).into())));
+                work.done(&taken.turn);
             }
         }
         assert!(take(&work).is_none());
@@ -297,7 +302,7 @@ mod tests {
         assert_eq!(take(&work).unwrap().delivery.tag, 1);
         assert_eq!(take(&work).unwrap().delivery.tag, 3);
         assert!(take(&work).is_none());
-        work.done(&Place::In("a".into()));
+        work.done(&Turn::Of("a".into()));
         assert_eq!(take(&work).unwrap().delivery.tag, 2);
     }
 
@@ -308,7 +313,7 @@ mod tests {
             let _ = work.add(task("a", tag));
         }
         let failed = take(&work).unwrap();
-        work.halt(failed, halt());
+        assert!(work.halt(failed, halt()));
         assert!(take(&work).is_none());
         assert_eq!(work.halted()[0].held, 3);
         assert!(work.resume("b").is_none());
@@ -317,7 +322,7 @@ mod tests {
         for tag in 1..=3 {
             let next = take(&work).unwrap();
             assert_eq!(next.delivery.tag, tag);
-            work.done(&next.place);
+            work.done(&next.turn);
         }
         assert!(work.lock().lanes.is_empty());
     }
@@ -325,13 +330,14 @@ mod tests {
     #[test]
     fn a_lost_channel_empties_every_lane_and_keeps_what_runs_from_running_twice() {
         let work = Work::new(2);
-        for (key, tag) in [("running", 1), ("running", 2), ("halted", 3), ("halted", 4), ("ready", 5)]
+        for (key, tag) in
+            [("running", 1), ("running", 2), ("halted", 3), ("halted", 4), ("ready", 5)]
         {
             let _ = work.add(task(key, tag));
         }
         let running = take(&work).unwrap();
         let halted = take(&work).unwrap();
-        work.halt(halted, halt());
+        assert!(work.halt(halted, halt()));
         work.clear();
         assert!(work.halted().is_empty() && take(&work).is_none());
         for (key, tag) in [("running", 11), ("halted", 13)] {
@@ -339,7 +345,7 @@ mod tests {
         }
         assert_eq!(take(&work).unwrap().delivery.tag, 13);
         assert!(take(&work).is_none(), "it would run beside its first delivery");
-        work.done(&running.place);
+        work.done(&running.turn);
         assert_eq!(take(&work).unwrap().delivery.tag, 11);
     }
 
@@ -349,7 +355,7 @@ mod tests {
         let _ = work.add(task("a", 1));
         let mut failed = take(&work).unwrap();
         failed.settler = Arc::new(Open(false));
-        work.halt(failed, halt());
+        assert!(!work.halt(failed, halt()));
         assert!(work.halted().is_empty() && work.lock().lanes.is_empty());
     }
 }

@@ -230,6 +230,41 @@ async fn the_codec_inside_is_told_its_own_type() {
     assert_eq!(Decode::<Vec<u8>>::decode(&several, body, None).await.unwrap(), [1, 2]);
 }
 
+/// A format that reads no message without its content type, and is found all the same.
+#[cfg(all(feature = "avro", feature = "protobuf"))]
+#[tokio::test]
+async fn what_chooses_between_formats_inside_is_told_a_type_as_well() {
+    use prost::Message;
+
+    #[derive(Clone, PartialEq, Message, serde::Serialize, serde::Deserialize)]
+    struct R {
+        #[prost(string, tag = "1")]
+        b: String,
+    }
+    let value = R { b: "twelve".into() };
+    let envelope = crate::Envelope::new("r");
+    async fn comes_back<C: Encode<R>, D: Decode<R>>(
+        written: C,
+        read: D,
+        (value, envelope): (&R, &crate::Envelope),
+    ) {
+        let body = Encrypted::new(written, keys()).encode(value).await.unwrap();
+        let codec = Encrypted::new(read, keys());
+        let content_type = Some("application/vnd.acemq.encrypted");
+        assert_eq!(codec.decode_message(body, content_type, envelope).await.unwrap(), *value);
+    }
+    let expected = (&value, &envelope);
+    let registry = crate::MemorySchemaRegistry::new();
+    let schema = r#"{"type": "record", "name": "R", "fields": [{"name": "b", "type": "string"}]}"#;
+    let avro = crate::Avro::registered(schema, registry.clone()).unwrap();
+    let reader = || crate::AvroReader::new(registry.clone());
+    let one_of = crate::ByType::new(crate::Protobuf).read("r", |r: R| r);
+    comes_back(crate::Protobuf, one_of, expected).await;
+    comes_back(avro.clone(), crate::ByType::new(reader()).read("r", |r: R| r), expected).await;
+    comes_back(avro, (reader(), crate::AnyFormat), expected).await;
+    comes_back(crate::Protobuf, (crate::Protobuf, crate::Protobuf), expected).await;
+}
+
 #[test]
 fn generated_keys_differ() {
     let [one, other] = [(); 2].map(|()| Keyring::generate_key().unwrap());

@@ -19,7 +19,7 @@ pub(crate) use value::encoded_len;
 pub use value::{HeaderValue, Headers};
 
 pub(crate) use names::*;
-pub(crate) use read::{ReadContext, read};
+pub(crate) use read::{ReadContext, read, text};
 pub(crate) use replay::{Replay, stamp};
 pub(crate) use write::{check_application_header, into_headers, strip_reserved, write};
 
@@ -194,6 +194,12 @@ impl Envelope {
     #[must_use]
     pub fn route(&self) -> Option<&Route> {
         self.route.as_ref()
+    }
+
+    /// Whether the message has a declared route that cannot be read.
+    pub(crate) fn has_unreadable_route(&self) -> bool {
+        let is_empty = |value: &HeaderValue| value.as_str() == Some("");
+        self.unknown.get(ROUTE).is_some_and(|route| !is_empty(route))
     }
 
     /// Where an answer is expected.

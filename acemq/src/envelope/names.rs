@@ -21,3 +21,5 @@ pub(crate) const REPLAYED_FROM: &str = "acemq-replayed-from";
 pub(crate) const REPLAYED_AT: &str = "acemq-replayed-at";
 pub(crate) const REPLAY_COUNT: &str = "acemq-replay-count";
 pub(crate) const REPLY_TO: &str = "acemq-reply-to";
+/// On a reply: why the responder failed.
+pub(crate) const REPLY_ERROR: &str = "acemq-error";

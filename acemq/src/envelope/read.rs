@@ -29,6 +29,7 @@ pub(crate) fn read(headers: &Headers, context: ReadContext<'_>) -> Envelope {
         "" => "message".to_owned(),
         routing_key => routing_key.to_owned(),
     });
+    let route = route(headers);
     Envelope {
         correlation_id: text(headers, CORRELATION).unwrap_or_else(|| id.clone()),
         id,
@@ -40,7 +41,6 @@ pub(crate) fn read(headers: &Headers, context: ReadContext<'_>) -> Envelope {
         first_seen: integer(headers, FIRST_SEEN).and_then(from_epoch_millis),
         error: text(headers, ERROR),
         claim: text(headers, CLAIM),
-        route: route(headers),
         reply_to: text(headers, REPLY_TO)
             .or_else(|| context.reply_to.filter(|to| !to.is_empty()).map(str::to_owned)),
         replayed: Replayed {
@@ -55,33 +55,24 @@ pub(crate) fn read(headers: &Headers, context: ReadContext<'_>) -> Envelope {
             .collect(),
         unknown: headers
             .iter()
-            .filter(|(name, _)| name.starts_with(RESERVED_PREFIX) && !is_known(name))
+            .filter(|(name, _)| match name.as_str() {
+                // Copies keep what cannot be read, for whoever looks at it.
+                ROUTE | ROUTE_POSITION | ROUTE_ID => route.is_none(),
+                name => name.starts_with(RESERVED_PREFIX) && !is_known(name),
+            })
             .map(|(name, value)| (name.clone(), value.clone()))
             .collect(),
+        route,
     }
 }
 
 fn is_known(name: &str) -> bool {
-    [
-        ID,
-        TYPE,
-        VERSION,
-        CORRELATION,
-        ATTEMPT,
-        FIRST_SEEN,
-        CAUSATION,
-        ORIGIN,
-        ERROR,
-        CLAIM,
-        ROUTE,
-        ROUTE_POSITION,
-        ROUTE_ID,
-    ]
-    .contains(&name)
+    [ID, TYPE, VERSION, CORRELATION, ATTEMPT, FIRST_SEEN, CAUSATION, ORIGIN, ERROR, CLAIM]
+        .contains(&name)
 }
 
 /// A text field: a string, bytes that are UTF-8, or any scalar's text form. Empty is absent.
-fn text(headers: &Headers, name: &str) -> Option<String> {
+pub(crate) fn text(headers: &Headers, name: &str) -> Option<String> {
     let text = match headers.get(name)? {
         HeaderValue::Text(text) => text.clone(),
         HeaderValue::Bytes(bytes) | HeaderValue::OpaqueText(bytes) => {
@@ -120,10 +111,15 @@ fn counter(headers: &Headers, name: &str) -> u32 {
     integer(headers, name).and_then(|n| u32::try_from(n).ok()).filter(|n| *n >= 1).unwrap_or(1)
 }
 
+/// A route whose position cannot be read is none: taken for its first step, the message would go
+/// over the way that it has come.
 fn route(headers: &Headers) -> Option<Route> {
     let steps: Vec<String> =
         text(headers, ROUTE)?.split(',').map(|s| s.trim().to_owned()).collect();
-    let position = integer(headers, ROUTE_POSITION).and_then(|n| n.try_into().ok()).unwrap_or(0);
+    let position = match headers.get(ROUTE_POSITION) {
+        Some(_) => integer(headers, ROUTE_POSITION)?.try_into().ok()?,
+        None => 0,
+    };
     Some(Route { steps, position, run_id: text(headers, ROUTE_ID).unwrap_or_default() })
 }
 

@@ -242,6 +242,36 @@ fn a_route_travels_with_its_position() {
     assert_eq!(read(&written, KEY).route(), envelope.route());
 }
 
+#[test]
+fn a_route_that_cannot_be_read_is_carried_on_as_it_came() {
+    for (position, read) in [
+        (HeaderValue::from("1"), Some(1)),
+        (HeaderValue::I64(1), Some(1)),
+        (HeaderValue::from("one"), None),
+        (HeaderValue::I32(-1), None),
+        (HeaderValue::Null, None),
+    ] {
+        let arrived = headers([
+            (ROUTE, "a, b".into()),
+            (ROUTE_POSITION, position.clone()),
+            (ROUTE_ID, "run-1".into()),
+        ]);
+        let envelope = super::read(&arrived, KEY);
+        assert_eq!(envelope.route().map(|route| route.position), read);
+        assert_eq!(envelope.has_unreadable_route(), read.is_none());
+        if read.is_none() {
+            let written = write(&envelope);
+            for (name, value) in &arrived {
+                assert_eq!(written.get(name), Some(value));
+            }
+        }
+    }
+    for absent in [HeaderValue::from(""), HeaderValue::from("a")] {
+        assert!(!read_one(ROUTE, absent).has_unreadable_route());
+    }
+    assert!(read_one(ROUTE, HeaderValue::List(Vec::new())).has_unreadable_route());
+}
+
 fn value() -> impl Strategy<Value = HeaderValue> {
     let leaf = prop_oneof![
         Just(HeaderValue::Null),

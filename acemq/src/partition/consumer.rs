@@ -155,7 +155,9 @@ impl StartPartitionedConsumer {
         let mut starts: Vec<_> = (0_u32..).zip(self.starts).collect();
         fastrand::shuffle(&mut starts);
         let mut consumers: Vec<(u32, Consumer)> = stream::iter(starts)
-            .map(|(partition, start)| async move { start.await.map(|started| (partition, started)) })
+            .map(
+                |(partition, start)| async move { start.await.map(|started| (partition, started)) },
+            )
             .buffered(AT_ONCE)
             .try_collect()
             .await?;
@@ -221,9 +223,20 @@ impl PartitionedConsumer {
     }
 
     /// Lets a partition go on that has halted, beginning with the message that failed; `false` if it
-    /// has not.
-    pub fn resume(&self, partition: u32) -> bool {
-        self.partition(partition).is_some_and(Consumer::resume_whole)
+    /// has not. Awaiting it means that the broker has accepted the subscription.
+    ///
+    /// # Errors
+    /// As [`Consumer::resume`].
+    ///
+    /// # Cancellation
+    /// Dropping the future does not stop the resuming.
+    pub async fn resume(&self, partition: u32) -> Result<bool> {
+        match self.partition(partition) {
+            Some(consumer) if matches!(consumer.state(), ConsumerState::Halted { .. }) => {
+                consumer.resume().await.map(|()| true)
+            }
+            _ => Ok(false),
+        }
     }
 
     /// Stops taking messages and waits for running handlers, all within the client's drain timeout.

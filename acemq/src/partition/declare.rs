@@ -244,7 +244,11 @@ impl Partitions {
                      the earlier ones; take {existing}, or empty and delete the queues first"
                 ),
             )
-            .with_conflict(Conflict::new("partitions", count.to_string(), existing.to_string())));
+            .with_conflict(Conflict::new(
+                "partitions",
+                count.to_string(),
+                existing.to_string(),
+            )));
         }
         Ok(first)
     }

@@ -14,7 +14,7 @@ use crate::{
 /// How many messages are encoded ahead of the one that is handed over.
 const AHEAD: usize = 16;
 
-type Prepare<'a> = BoxFuture<'a, Result<Prepared<'a>>>;
+type Prepare<'a> = BoxFuture<'a, Result<Prepared>>;
 type Send<'a, P> = Box<dyn FnMut(P) -> SendMessage<'a> + std::marker::Send + 'a>;
 
 /// Messages about to be sent, from [`Publisher::send_all`](super::Publisher::send_all). Awaiting

@@ -10,27 +10,27 @@ use crate::{
 
 /// The envelope of a message in the making, and the first mistake that was made with it.
 #[derive(Debug)]
-pub(super) struct Draft {
+pub(crate) struct Draft {
     /// Boxed, because a message in the making is moved a few times on its way.
-    pub(super) envelope: Box<Envelope>,
+    pub(crate) envelope: Box<Envelope>,
     problem: Option<Error>,
 }
 
 impl Draft {
     /// An envelope by the rules of every publish: the origin is this client, first seen now.
-    pub(super) fn new(client: &Client, message_type: &str) -> Self {
+    pub(crate) fn new(client: &Client, message_type: &str) -> Self {
         let envelope = Envelope::new(message_type)
             .with_origin(client.origin())
             .with_first_seen(client.clock().now());
         Self { envelope: Box::new(envelope), problem: None }
     }
 
-    pub(super) fn change(mut self, change: impl FnOnce(Envelope) -> Envelope) -> Self {
+    pub(crate) fn change(mut self, change: impl FnOnce(Envelope) -> Envelope) -> Self {
         *self.envelope = change(*self.envelope);
         self
     }
 
-    pub(super) fn header(mut self, name: Cow<'_, str>, value: HeaderValue) -> Self {
+    pub(crate) fn header(mut self, name: Cow<'_, str>, value: HeaderValue) -> Self {
         match check_application_header(&name) {
             Ok(()) => {
                 self.envelope.headers.insert(name.into_owned(), value);
@@ -40,12 +40,12 @@ impl Draft {
         self
     }
 
-    pub(super) fn headers(mut self, headers: crate::envelope::Headers) -> Self {
+    pub(crate) fn headers(mut self, headers: crate::envelope::Headers) -> Self {
         self.envelope.headers.extend(strip_reserved(headers));
         self
     }
 
-    pub(super) fn version(mut self, version: u32) -> Self {
+    pub(crate) fn version(mut self, version: u32) -> Self {
         if version == 0 {
             self.refuse(Error::new(ErrorKind::Encode, "set the version: it is at least 1"));
         }
@@ -53,7 +53,7 @@ impl Draft {
         self
     }
 
-    pub(super) fn id(mut self, id: String) -> Self {
+    pub(crate) fn id(mut self, id: String) -> Self {
         if id.is_empty() {
             self.refuse(Error::new(
                 ErrorKind::Encode,
@@ -63,11 +63,11 @@ impl Draft {
         self.change(|envelope| envelope.with_id(id))
     }
 
-    pub(super) fn finish(self) -> Result<Envelope> {
+    pub(crate) fn finish(self) -> Result<Envelope> {
         self.problem.map_or(Ok(*self.envelope), Err)
     }
 
-    pub(super) fn refuse(&mut self, error: Error) {
+    pub(crate) fn refuse(&mut self, error: Error) {
         self.problem.get_or_insert(error);
     }
 }
@@ -111,7 +111,8 @@ macro_rules! draft_options {
             self.correlation_id(cause.correlation_id()).causation_id(cause.id())
         }
 
-        /// The message type. Default: the publisher's, which is its routing key.
+        /// The message type. Default: the publisher's, which is its routing key, or the
+        /// pipeline's name.
         pub fn message_type(mut self, message_type: impl Into<String>) -> Self {
             self.draft.envelope.message_type = message_type.into();
             self
@@ -146,4 +147,4 @@ macro_rules! draft_options {
         }
     };
 }
-pub(super) use draft_options;
+pub(crate) use draft_options;

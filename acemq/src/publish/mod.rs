@@ -11,11 +11,15 @@ mod publisher;
 mod record;
 mod send;
 
-pub(crate) use self::interceptor::{after_confirm, before_publish, on_error};
+use self::interceptor::{after_confirm, before_publish, on_error};
 pub use self::{
     batch::{BatchError, SendBatch},
     interceptor::{PublishContext, PublishInterceptor},
     publisher::Publisher,
     record::MakeRecord,
     send::{Receipt, SendMessage},
+};
+pub(crate) use self::{
+    draft::{Draft, draft_options},
+    send::Prepared,
 };

@@ -2,19 +2,22 @@
 
 use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 
+use bytes::Bytes;
+
 use super::{
     PublishContext,
     batch::SendBatch,
     draft::{Draft, expiration},
     record::MakeRecord,
-    send::{SendMessage, SendOptions},
+    send::{Prepared, SendMessage, SendOptions},
 };
 use crate::{
     codec::{Encode, Json},
     connection::Client,
-    error::Error,
+    envelope::Envelope,
+    error::{Error, Result},
     telemetry::PublishMeter,
-    transport::BoxFuture,
+    transport::{BoxFuture, Outgoing},
 };
 
 /// Sends messages of type `T` to one exchange under one routing key. From [`Client::publisher`].
@@ -151,6 +154,10 @@ impl<T, C> Publisher<T, C> {
         self.change(|target| target.options.confirmed = false)
     }
 
+    pub(crate) fn default_message_type(&self) -> &str {
+        &self.target.message_type
+    }
+
     /// Where it sends to.
     #[must_use]
     pub fn exchange(&self) -> &str {
@@ -235,6 +242,20 @@ impl<T, C> Publisher<T, C> {
             self.codec.content_type().to_owned(),
             Box::pin(self.codec.encode(payload)) as BoxFuture<'a, _>,
         )
+    }
+
+    /// Prepares a message with an envelope, a content type and a body that are there already, for
+    /// who sends on what has arrived. `complete` has the last word about it.
+    ///
+    /// # Errors
+    /// What an interceptor refuses.
+    pub(crate) fn prepare(
+        &self,
+        envelope: Envelope,
+        content: (String, Bytes),
+        complete: impl FnOnce(&mut Outgoing),
+    ) -> Result<Prepared> {
+        Prepared::ready(&self.client, &self.target, envelope, content, complete)
     }
 
     fn change(mut self, change: impl FnOnce(&mut Target)) -> Self {

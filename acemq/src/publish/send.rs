@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     connection::{Client, InFlight, Patience},
-    envelope,
+    envelope::{self, Envelope},
     error::{Error, ErrorKind, Result},
     telemetry::{PublishMeter, PublishOutcome},
     transport::{BoxFuture, Outgoing, Properties},
@@ -110,12 +110,18 @@ impl<'a> SendMessage<'a> {
         self
     }
 
+    /// The broker's verdict is waited for, whatever the client does otherwise.
+    pub(crate) fn confirmed_and_routed(mut self) -> Self {
+        (self.options.confirmed, self.options.mandatory) = (true, true);
+        self
+    }
+
     async fn run(self) -> Result<Receipt> {
         self.prepare().await?.hand_over(&mut Patience::default()).await?.finish().await
     }
 
     /// Intercepts, encodes and composes the message.
-    pub(super) async fn prepare(self) -> Result<Prepared<'a>> {
+    pub(crate) async fn prepare(self) -> Result<Prepared> {
         let (mut sending, mut message, encode) = self.address()?;
         match encode.await {
             Ok(body) => {
@@ -133,13 +139,37 @@ impl<'a> SendMessage<'a> {
     }
 
     /// Intercepts and composes the message, of which only the body is missing then.
-    fn address(self) -> Result<(Sending<'a>, Arc<Outgoing>, BoxFuture<'a, Result<Bytes>>)> {
+    fn address(self) -> Result<(Sending, Arc<Outgoing>, BoxFuture<'a, Result<Bytes>>)> {
         let Self { client, target, content_type, encode, draft, options } = self;
+        let (sending, context) =
+            Sending::begin(client, &target, draft.finish(), options.confirmed)?;
+        Ok((sending, Arc::new(compose(context, content_type, options)), encode))
+    }
+}
+
+/// What is done with a message on its way, apart from carrying it.
+struct Sending {
+    client: Client,
+    message_id: String,
+    /// What the interceptors see, if there are any.
+    seen: Option<Box<PublishContext>>,
+    confirmed: bool,
+    report: Report,
+}
+
+impl Sending {
+    /// Intercepts the message.
+    fn begin(
+        client: &Client,
+        target: &Target,
+        envelope: Result<Envelope>,
+        confirmed: bool,
+    ) -> Result<(Self, PublishContext)> {
         let mut report = Report::new(target.meter.clone());
         let mut context = PublishContext {
             exchange: target.exchange.clone(),
             routing_key: target.routing_key.clone(),
-            envelope: draft.finish().map_err(|error| report.failed(error))?,
+            envelope: envelope.map_err(|error| report.failed(error))?,
         };
         let interceptors = client.publish_interceptors();
         before_publish(interceptors, &mut context).map_err(|error| report.failed(error))?;
@@ -148,28 +178,16 @@ impl<'a> SendMessage<'a> {
             let meters = client.publish_meters();
             report.meter = meters.of(&context.exchange, &context.routing_key, message_type);
         }
-        let sending = Sending {
-            client,
+        let sending = Self {
+            client: client.clone(),
             message_id: context.envelope.id().to_owned(),
             seen: (!interceptors.is_empty()).then(|| Box::new(context.clone())),
-            confirmed: options.confirmed,
+            confirmed,
             report,
         };
-        Ok((sending, Arc::new(compose(context, content_type, options)), encode))
+        Ok((sending, context))
     }
-}
 
-/// What is done with a message on its way, apart from carrying it.
-struct Sending<'a> {
-    client: &'a Client,
-    message_id: String,
-    /// What the interceptors see, if there are any.
-    seen: Option<Box<PublishContext>>,
-    confirmed: bool,
-    report: Report,
-}
-
-impl Sending<'_> {
     fn failed(&mut self, error: Error) -> Error {
         if let Some(seen) = &self.seen {
             on_error(self.client.publish_interceptors(), seen, &error);
@@ -189,14 +207,41 @@ impl Sending<'_> {
 }
 
 /// A message in its final form.
-pub(super) struct Prepared<'a> {
-    sending: Sending<'a>,
+pub(crate) struct Prepared {
+    sending: Sending,
     message: Arc<Outgoing>,
 }
 
-impl<'a> Prepared<'a> {
+impl Prepared {
+    pub(crate) fn message(&self) -> &Outgoing {
+        &self.message
+    }
+
+    /// Leaves a header out that was going to be written.
+    pub(crate) fn without_header(mut self, name: &str) -> Self {
+        Arc::make_mut(&mut self.message).properties.headers.remove(name);
+        self
+    }
+
+    /// Prepares a message whose envelope and body are there already. It is confirmed and has to
+    /// reach a queue, however the client sends otherwise. `complete` has the last word about it.
+    pub(super) fn ready(
+        client: &Client,
+        target: &Target,
+        envelope: Envelope,
+        (content_type, body): (String, Bytes),
+        complete: impl FnOnce(&mut Outgoing),
+    ) -> Result<Self> {
+        let options = SendOptions::new(true);
+        let (sending, context) = Sending::begin(client, target, Ok(envelope), options.confirmed)?;
+        let mut message = compose(context, content_type, options);
+        message.body = body;
+        complete(&mut message);
+        Ok(Self { sending, message: Arc::new(message) })
+    }
+
     /// Hands it over; in this order it goes out.
-    pub(super) async fn hand_over(self, patience: &mut Patience) -> Result<HandedOver<'a>> {
+    pub(crate) async fn hand_over(self, patience: &mut Patience) -> Result<HandedOver> {
         let Self { mut sending, message } = self;
         match sending.client.hand_over(message, patience).await {
             Ok(in_flight) => Ok(HandedOver { sending, in_flight }),
@@ -206,19 +251,38 @@ impl<'a> Prepared<'a> {
 }
 
 /// A message that the broker may have by now.
-pub(super) struct HandedOver<'a> {
-    sending: Sending<'a>,
+pub(crate) struct HandedOver {
+    sending: Sending,
     in_flight: InFlight,
 }
 
-impl HandedOver<'_> {
+impl HandedOver {
     /// Waits for the verdict, where it is wanted.
-    pub(super) async fn finish(self) -> Result<Receipt> {
+    pub(crate) async fn finish(self) -> Result<Receipt> {
         let Self { mut sending, in_flight } = self;
         if sending.confirmed {
             in_flight.confirmed().await.map_err(|error| sending.failed(error))?;
         }
         Ok(sending.sent())
+    }
+
+    /// Waits for the verdict or for `answer`, of which a good one tells as well that the message
+    /// has arrived.
+    pub(crate) async fn finish_or<T>(
+        self,
+        answer: impl Future<Output = Result<T>>,
+    ) -> Result<Option<T>> {
+        let Self { mut sending, in_flight } = self;
+        let answered = tokio::select! {
+            biased;
+            answer = answer => Some(answer.map_err(|error| sending.failed(error))?),
+            verdict = in_flight.confirmed() => {
+                verdict.map_err(|error| sending.failed(error))?;
+                None
+            }
+        };
+        sending.sent();
+        Ok(answered)
     }
 }
 

@@ -136,7 +136,7 @@ impl Pull {
             if self.reading == Reading::Subscribed && self.is_full() {
                 let window = window(self.left);
                 // Renewing twice, after this was dropped, does no harm.
-                self.channel.renew(window).await?;
+                self.channel.set_prefetch(window).await?;
                 (self.window, self.in_window) = (window, 0);
             }
             let event = poll_fn(|context| self.channel.poll_next(context));

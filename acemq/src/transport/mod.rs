@@ -123,6 +123,13 @@ pub(crate) trait Link: Send + Sync + fmt::Debug {
         subscription: Subscription,
     ) -> BoxFuture<'_, Result<Box<dyn ConsumeChannel>>>;
 
+    /// Has replies come that are sent to [`DIRECT_REPLY_TO`] of what is published on this link from
+    /// then on. One at a time.
+    ///
+    /// # Errors
+    /// `Unsupported` where there is no such thing, or one already; `Lost`, `Timeout`.
+    fn direct_replies(&self) -> BoxFuture<'_, Result<Box<dyn ReplyStream>>>;
+
     /// Declares an exchange. `Conflict` where it exists with other properties.
     fn declare_exchange<'a>(&'a self, exchange: &'a ExchangeSpec) -> BoxFuture<'a, Result<()>>;
 
@@ -223,17 +230,32 @@ pub(crate) trait ConsumeChannel: Send + fmt::Debug {
     /// A handle for settling deliveries from any task.
     fn settler(&self) -> Arc<dyn Settler>;
 
-    /// Lets the broker hand over so many deliveries more, whatever is held unsettled of those before,
-    /// which stays so and can be settled as ever.
-    fn renew(&mut self, prefetch: u16) -> BoxFuture<'_, Result<()>>;
-
     /// Stops new deliveries (basic.cancel) and waits for the broker's answer. What had arrived
     /// before still comes out of `poll_next`, then `Ended(Cancelled)`.
     fn cancel(&mut self) -> BoxFuture<'_, Result<()>>;
 
+    /// Consumes again after [`cancel`](Self::cancel), on the same channel: what was delivered
+    /// before is still settled on it. After an error the channel is of no use.
+    fn resume(&mut self, prefetch: u16) -> BoxFuture<'_, Result<()>>;
+
+    /// Changes the prefetch without a gap in consuming. What is out by then may come on top of it
+    /// until it is settled. Not for an exclusive subscription. After an error the channel is of no
+    /// use.
+    fn set_prefetch(&mut self, prefetch: u16) -> BoxFuture<'_, Result<()>>;
+
     /// Makes sure that the broker has taken every settlement handed over before, then closes the
     /// channel.
     fn close(self: Box<Self>) -> BoxFuture<'static, ()>;
+}
+
+/// Where replies to a request go that are to come on the channel it was published on. A reply's own
+/// address begins with this, and a dot.
+pub(crate) const DIRECT_REPLY_TO: &str = "amq.rabbitmq.reply-to";
+
+/// Replies that come without a queue, and need no acks. Dropping it ends it.
+pub(crate) trait ReplyStream: Send + fmt::Debug {
+    /// As [`ConsumeChannel::poll_next`].
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<ConsumeEvent>;
 }
 
 /// Settles deliveries of one channel. Nothing here waits, and what comes after the channel's end
@@ -266,4 +288,16 @@ pub(crate) enum ConsumeEnd {
     CancelledByBroker,
     /// The channel or the link was lost, for this reason.
     Lost(String),
+}
+
+impl fmt::Display for ConsumeEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cancelled => "the subscription was cancelled",
+            Self::CancelledByBroker => {
+                "the broker cancelled the consumer; its queue was deleted or its node went"
+            }
+            Self::Lost(reason) => reason,
+        })
+    }
 }

@@ -15,8 +15,10 @@ mod connection;
 mod consumer;
 mod maintenance;
 mod ordered;
+mod pipeline;
 mod publish;
 mod relay;
 mod replay;
+mod request;
 #[path = "../support/mod.rs"]
 mod support;

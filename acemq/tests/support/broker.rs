@@ -17,7 +17,14 @@ pub(crate) struct Broker {
     pub(crate) url: String,
     /// For the broker inside the process: the operator's side of it, which keeps it alive.
     pub(crate) memory: Option<MemoryBroker>,
-    leftovers: Arc<Mutex<Vec<String>>>,
+    leftovers: Arc<Mutex<Leftovers>>,
+}
+
+/// What is deleted after a test.
+#[derive(Debug, Default)]
+struct Leftovers {
+    queues: Vec<String>,
+    exchanges: Vec<String>,
 }
 
 impl Broker {
@@ -51,17 +58,34 @@ impl Broker {
 
     /// Has a queue deleted after the test.
     pub(crate) fn leaves(&self, queue: impl Into<String>) {
-        self.leftovers.lock().unwrap().push(queue.into());
+        self.leftovers.lock().unwrap().queues.push(queue.into());
+    }
+
+    /// The name of a pipeline of the test's own. Its exchange and the queues of these steps, and
+    /// what consumers make of those, are deleted after the test.
+    pub(crate) fn pipeline(&self, steps: &[&str]) -> String {
+        let name = testkit::unique("line");
+        self.leftovers.lock().unwrap().exchanges.push(name.clone());
+        for step in steps {
+            for suffix in ["", ".dlq", ".parked"] {
+                self.leaves(format!("{name}.{step}{suffix}"));
+            }
+        }
+        name
     }
 
     /// Runs a test's body and cleans up after it, also where it failed.
     pub(crate) async fn run<F: Future<Output = ()>>(self, behaviour: impl FnOnce(Self) -> F) {
         let outcome = AssertUnwindSafe(behaviour(self.clone())).catch_unwind().await;
         let leftovers = std::mem::take(&mut *self.leftovers.lock().unwrap());
-        if self.memory.is_none() && !leftovers.is_empty() {
+        let Leftovers { queues, exchanges } = leftovers;
+        if self.memory.is_none() && !(queues.is_empty() && exchanges.is_empty()) {
             let mq = acemq::connect(&*self.url).await.unwrap();
-            for queue in leftovers {
+            for queue in queues {
                 mq.delete_queue(&queue).await.unwrap();
+            }
+            for exchange in exchanges {
+                mq.delete_exchange(&exchange).await.unwrap();
             }
             mq.close().await.unwrap();
         }

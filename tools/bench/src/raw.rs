@@ -131,3 +131,80 @@ pub(crate) async fn consume(
     channel.basic_qos(prefetch, BasicQosOptions::default()).await?;
     Ok(channel.close(200, "OK".into()).await?)
 }
+
+/// Moves every message through these queues: each is acknowledged when the next queue has it, with
+/// the confirms of one queue's messages side by side, and those at the last queue at once. The
+/// broker has all acknowledgements when this returns.
+pub(crate) async fn move_on(
+    channels: Vec<Channel>,
+    publishing: Arc<Channel>,
+    queues: Vec<String>,
+    messages: usize,
+    prefetch: u16,
+) -> Result<()> {
+    let nexts = queues.iter().skip(1).cloned().map(Some).chain([None]);
+    let loops = channels.into_iter().zip(queues.iter().cloned()).zip(nexts);
+    let loops = loops.map(|((channel, queue), next)| {
+        // A task each, as an application would have.
+        let moving = move_to(channel, Arc::clone(&publishing), queue, next, messages, prefetch);
+        async { tokio::spawn(moving).await? }
+    });
+    futures_util::future::try_join_all(loops).await?;
+    Ok(())
+}
+
+async fn move_to(
+    channel: Channel,
+    publishing: Arc<Channel>,
+    queue: String,
+    next: Option<String>,
+    messages: usize,
+    prefetch: u16,
+) -> Result<()> {
+    channel.basic_qos(prefetch, BasicQosOptions::default()).await?;
+    let options = BasicConsumeOptions::default();
+    let consumer =
+        channel.basic_consume(queue.into(), "".into(), options, FieldTable::default()).await?;
+    let tag = consumer.tag();
+    let moved = consumer
+        .take(messages)
+        .map(|delivery| async {
+            let delivery = delivery?;
+            let tag = delivery.delivery_tag;
+            if let Some(next) = &next {
+                publish_on(&publishing, next, delivery).await?;
+            }
+            // The first poll queues the frame.
+            if let Some(acked) = channel.basic_ack(tag, BasicAckOptions::default()).now_or_never() {
+                acked?;
+            }
+            anyhow::Ok(())
+        })
+        .buffer_unordered(prefetch.into())
+        .try_fold(0, async |count, ()| Ok(count + 1))
+        .await?;
+    ensure!(moved == messages, "{moved} of {messages} messages were moved");
+    channel.basic_cancel(tag, BasicCancelOptions::default()).await?;
+    channel.basic_qos(prefetch, BasicQosOptions::default()).await?;
+    Ok(channel.close(200, "OK".into()).await?)
+}
+
+/// Publishes what was consumed once more, for the next step of its route.
+async fn publish_on(
+    channel: &Channel,
+    queue: &str,
+    delivery: lapin::message::Delivery,
+) -> Result<()> {
+    let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
+    let mut headers = delivery.properties.headers().clone().unwrap_or_default();
+    let position = headers.inner().get("x-acemq-route-position").and_then(AMQPValue::as_long_int);
+    let position = position.context("no position on the route")? + 1;
+    headers.insert("x-acemq-route-position".into(), AMQPValue::LongInt(position));
+    let properties = delivery.properties.with_headers(headers);
+    let confirm = channel
+        .basic_publish("".into(), queue.into(), options, &delivery.data, properties)
+        .await?
+        .await?;
+    ensure!(confirm == Confirmation::Ack(None), "not confirmed: {confirm:?}");
+    Ok(())
+}

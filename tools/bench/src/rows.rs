@@ -7,9 +7,11 @@ mod consume;
 mod idempotency;
 mod memory;
 mod ordered;
+mod pipeline;
 mod publish_pipelined;
 mod publish_serial;
 mod relay;
+mod request;
 
 use anyhow::Result;
 use futures_util::future::LocalBoxFuture;
@@ -44,6 +46,7 @@ use QueueKind::{Classic, Quorum};
 use codec::Way::{Decode, Encode};
 
 const SERIAL: Measure = Time { at_most: Some(1.05) };
+const REQUEST: Measure = Time { at_most: Some(1.15) };
 const MANY: Measure = Throughput { at_least: Some(0.90) };
 const CODEC: Measure = Time { at_most: Some(1.05) };
 const FOR_INFORMATION: Measure = Throughput { at_least: None };
@@ -146,6 +149,27 @@ pub(crate) const ROWS: &[Row] = &[
         messages: 20_000,
         measure: FOR_INFORMATION,
         run: |bench| Box::pin(ordered::run(bench, Quorum)),
+    },
+    Row {
+        name: "request/serial/classic",
+        about: request::ABOUT,
+        messages: 1_000,
+        measure: REQUEST,
+        run: |bench| Box::pin(request::run(bench, Classic)),
+    },
+    Row {
+        name: "request/serial/quorum",
+        about: request::ABOUT,
+        messages: 1_000,
+        measure: REQUEST,
+        run: |bench| Box::pin(request::run(bench, Quorum)),
+    },
+    Row {
+        name: "pipeline/3-steps",
+        about: pipeline::ABOUT,
+        messages: 20_000,
+        measure: Throughput { at_least: Some(0.60) },
+        run: |bench| Box::pin(pipeline::run(bench)),
     },
     Row {
         name: "relay/one-by-one/postgres/classic",

@@ -14,6 +14,10 @@
     reason = "test support: what goes wrong here is a failure of the test"
 )]
 
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
 mod broker;
 mod database;
 mod eventually;
@@ -34,6 +38,13 @@ pub use proxy::Proxy;
 #[cfg(feature = "s3")]
 pub use s3::S3Server;
 pub use shared::{amqp_url, amqp4_url, brokers, mariadb_url, postgres_url, python};
+
+/// The processor time that this thread has taken: what a test bounds that looks for work that
+/// grows too fast, since what else the machine does takes none of it.
+pub fn thread_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::try_from(time).expect("it is not negative")
+}
 
 /// Makes a name that no other call makes, for a queue, a schema or a database.
 ///

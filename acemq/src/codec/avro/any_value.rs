@@ -9,7 +9,7 @@ use apache_avro::{
 
 use super::{
     data::{Data, Fault},
-    layout::{Layout, Meaning, Shape, Type, TypeId},
+    layout::{Layout, Meaning, Record, Shape, Type, TypeId},
 };
 
 /// Reads a value.
@@ -20,16 +20,10 @@ pub(super) fn read(data: &mut Data<'_>, layout: &Layout, id: TypeId) -> Result<V
         Shape::Boolean => Ok(Value::Boolean(data.boolean()? == 1)),
         Shape::Int => Ok(int(data.int()?, *meaning)),
         Shape::Long => Ok(long(data.long()?, *meaning)),
-        Shape::Float => {
-            let bytes = data.take(4)?.try_into().unwrap_or_default();
-            Ok(Value::Float(f32::from_le_bytes(bytes)))
-        }
-        Shape::Double => {
-            let bytes = data.take(8)?.try_into().unwrap_or_default();
-            Ok(Value::Double(f64::from_le_bytes(bytes)))
-        }
+        Shape::Float => data.float().map(Value::Float),
+        Shape::Double => data.double().map(Value::Double),
         Shape::Bytes => bytes(data.bytes()?, *meaning),
-        Shape::String => text(data.bytes()?, *meaning),
+        Shape::String => text(data.text()?, *meaning),
         Shape::Fixed { size, .. } => fixed(data.take(*size)?, *meaning),
         Shape::Enum { symbols, .. } => {
             let choice = data.choice(symbols.len())?;
@@ -49,7 +43,7 @@ pub(super) fn read(data: &mut Data<'_>, layout: &Layout, id: TypeId) -> Result<V
             let mut entries = std::collections::HashMap::new();
             data.nested(|data| {
                 data.each(|data| {
-                    let key = utf8(data.bytes()?)?.to_owned();
+                    let key = data.text()?.to_owned();
                     entries.insert(key, read(data, layout, *of)?);
                     Ok(())
                 })
@@ -61,7 +55,7 @@ pub(super) fn read(data: &mut Data<'_>, layout: &Layout, id: TypeId) -> Result<V
             let value = data.nested(|data| read(data, layout, branches[choice]))?;
             Ok(Value::Union(number(choice), Box::new(value)))
         }
-        Shape::Record { fields, .. } => {
+        Shape::Record(Record { fields, .. }) => {
             let read = |data: &mut Data<'_>| {
                 let mut values = Vec::with_capacity(fields.len());
                 for field in fields {
@@ -117,8 +111,7 @@ fn fixed(bytes: &[u8], meaning: Option<Meaning>) -> Result<Value, Fault> {
     }
 }
 
-fn text(bytes: &[u8], meaning: Option<Meaning>) -> Result<Value, Fault> {
-    let text = utf8(bytes)?;
+fn text(text: &str, meaning: Option<Meaning>) -> Result<Value, Fault> {
     match meaning {
         Some(Meaning::Uuid) => Uuid::parse_str(text)
             .map(Value::Uuid)
@@ -138,10 +131,6 @@ fn big_decimal(bytes: &[u8]) -> Result<Value, Fault> {
     let reader = GenericDatumReader::builder(&Schema::BigDecimal).build();
     let value = reader.and_then(|reader| reader.read_value(&mut body.as_slice()));
     value.map_err(|fault| format!("it is no decimal: {fault}"))
-}
-
-fn utf8(bytes: &[u8]) -> Result<&str, Fault> {
-    std::str::from_utf8(bytes).map_err(|fault| format!("its text is not UTF-8: {fault}"))
 }
 
 fn number(choice: usize) -> u32 {

@@ -1,9 +1,9 @@
-//! A body's bytes, looked at before anything is made of them.
+//! A body's bytes, none of which is believed before it was looked at.
 //!
 //! apache-avro takes a length for granted, follows nesting as deep as it goes, and fills a body
-//! that ends early with nulls. So every body is walked through first, and is all there.
+//! that ends early with nulls. So its readers get no body, and what is read is read by this.
 
-use super::layout::{Layout, Shape, TypeId};
+use super::layout::{Layout, Record, Shape, TypeId};
 
 /// How many types may be inside each other: 64 links of a chain of records and unions. A program
 /// that is not optimised takes much stack for each.
@@ -101,6 +101,19 @@ impl<'a> Data<'a> {
         self.take(length)
     }
 
+    pub(super) fn text(&mut self) -> Result<&'a str, Fault> {
+        std::str::from_utf8(self.bytes()?)
+            .map_err(|fault| format!("its text is not UTF-8: {fault}"))
+    }
+
+    pub(super) fn float(&mut self) -> Result<f32, Fault> {
+        self.take(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap_or_default()))
+    }
+
+    pub(super) fn double(&mut self) -> Result<f64, Fault> {
+        self.take(8).map(|bytes| f64::from_le_bytes(bytes.try_into().unwrap_or_default()))
+    }
+
     /// The number of an alternative, of so many.
     pub(super) fn choice(&mut self, of: usize) -> Result<usize, Fault> {
         let choice = self.long()?;
@@ -124,12 +137,12 @@ impl<'a> Data<'a> {
     }
 
     /// Reads something that is inside of something.
-    pub(super) fn nested<T>(
+    pub(super) fn nested<T, E: From<Fault>>(
         &mut self,
-        read: impl FnOnce(&mut Self) -> Result<T, Fault>,
-    ) -> Result<T, Fault> {
+        read: impl FnOnce(&mut Self) -> Result<T, E>,
+    ) -> Result<T, E> {
         if self.depth == MAX_DEPTH {
-            return Err(format!("it is nested more than {MAX_DEPTH} deep"));
+            return Err(format!("it is nested more than {MAX_DEPTH} deep").into());
         }
         self.depth += 1;
         let value = read(self)?;
@@ -160,7 +173,7 @@ impl<'a> Data<'a> {
                 let branch = branches[self.choice(branches.len())?];
                 self.nested(|data| data.skip(layout, branch))
             }
-            Shape::Record { fields, .. } => self.nested(|data| {
+            Shape::Record(Record { fields, .. }) => self.nested(|data| {
                 fields.iter().try_for_each(|field| data.skip(layout, field.of_type))
             }),
         }

@@ -4,7 +4,7 @@ use serde_json::Value as Json;
 
 use super::{
     data::{Fault, put_bytes, put_long},
-    layout::{Layout, Shape, TypeId},
+    layout::{Layout, Record, Shape, TypeId},
 };
 
 /// How deep defaults may contain others: a record's own defaults may contain the record.
@@ -68,7 +68,7 @@ fn put(
             }
             end_of_blocks(out, entries.len());
         }
-        (Shape::Record { fields, .. }, Json::Object(entries)) => {
+        (Shape::Record(Record { fields, .. }), Json::Object(entries)) => {
             for field in fields {
                 let value = entries.get(&field.name).or(field.default.as_ref());
                 put(layout, field.of_type, value.ok_or_else(unfit)?, depth, out)?;

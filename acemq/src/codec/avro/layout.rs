@@ -40,7 +40,7 @@ pub(super) enum Shape {
     Array(TypeId),
     Map(TypeId),
     Union(Vec<TypeId>),
-    Record { names: Names, fields: Vec<Field> },
+    Record(Record),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +58,24 @@ pub(super) enum Meaning {
     LocalTimestampMicros,
     LocalTimestampNanos,
     Duration,
+}
+
+#[derive(Debug)]
+pub(super) struct Record {
+    pub(super) names: Names,
+    pub(super) fields: Vec<Field>,
+    /// apache-avro derived it from a Rust tuple.
+    pub(super) is_tuple: bool,
+    /// apache-avro put it around one of several that a Rust enum holds, for a union has no two of
+    /// one type.
+    is_wrapper: bool,
+}
+
+impl Record {
+    /// Whether that is its name, without the namespace.
+    pub(super) fn is_called(&self, name: &str) -> bool {
+        self.names.name.rsplit('.').next() == Some(name)
+    }
 }
 
 /// A type's full name, and the full names it had before.
@@ -91,6 +109,16 @@ impl Layout {
         &self.0[id].shape
     }
 
+    /// A type, or the one inside of it where it is a wrapper of apache-avro's.
+    pub(super) fn within_wrapper(&self, id: TypeId) -> TypeId {
+        match self.shape(id) {
+            Shape::Record(Record { is_wrapper: true, fields, .. }) if fields.len() == 1 => {
+                fields[0].of_type
+            }
+            _ => id,
+        }
+    }
+
     /// What people call a type.
     pub(super) fn name(&self, id: TypeId) -> &str {
         match self.shape(id) {
@@ -107,7 +135,7 @@ impl Layout {
             Shape::Union(_) => "union",
             Shape::Fixed { names, .. }
             | Shape::Enum { names, .. }
-            | Shape::Record { names, .. } => &names.name,
+            | Shape::Record(Record { names, .. }) => &names.name,
         }
     }
 }
@@ -183,7 +211,13 @@ impl Builder {
                         of_type: self.add(&field.schema, inner.namespace())?,
                     });
                 }
-                Shape::Record { names, fields }
+                let says = |what| record.attributes.get(what) == Some(&Json::Bool(true));
+                Shape::Record(Record {
+                    names,
+                    fields,
+                    is_tuple: says("org.apache.avro.rust.tuple"),
+                    is_wrapper: says("org.apache.avro.rust.union_of_records"),
+                })
             }
             // Looked up before it comes here.
             Schema::Ref { .. } => return None,

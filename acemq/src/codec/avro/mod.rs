@@ -11,6 +11,7 @@ mod resolve;
 mod source;
 #[cfg(test)]
 mod tests;
+mod typed;
 mod values;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -22,7 +23,7 @@ use tokio::sync::OnceCell;
 
 use self::{definition::Definition, source::Source};
 pub use self::{reader::AvroReader, values::AvroValues};
-use super::{Decode, Encode};
+use super::{Decode, Encode, USUAL_LENGTH};
 use crate::{
     error::{Error, ErrorKind, Result},
     patience::patiently,
@@ -48,12 +49,12 @@ const REGISTRY_TIMEOUT: Duration = Duration::from_secs(30);
 /// it has to be the same one: milliseconds are never read as microseconds. A pair that cannot be
 /// resolved is an error that names both schemas.
 ///
-/// A struct has the name of its record, without the namespace, or says so with
-/// `#[serde(rename = "…")]`; for maps of whatever fields, and for JSON, there is
-/// [`values`](Self::values). A `u64` is none of Avro's numbers: a field of type `long` is an `i64`
-/// or a `u32`. Bytes are `#[serde(with = "apache_avro::serde::bytes")]`, decimals and
-/// `fixed` are bytes, dates and times are numbers, and an optional field is a union of two with
-/// `null`.
+/// To be **written**, a struct has the name of its record, without the namespace, or says so with
+/// `#[serde(rename = "…")]`; a `u64` is none of Avro's numbers, so a field of type `long` is an `i64`
+/// or a `u32`. When it is **read** neither matters: fields are found by their names, and a number
+/// fits wherever its value does. Bytes are `#[serde(with = "apache_avro::serde::bytes")]`, decimals
+/// and `fixed` are bytes, dates and times are numbers, and an optional field is a union of two with
+/// `null`. For maps of whatever fields there is [`values`](Self::values).
 ///
 /// A Rust enum is written as the branch of a union that has its variant's **place**, so a union's
 /// branches and the enum's variants have to be in one order. A registry is asked up to three times, for
@@ -246,9 +247,10 @@ impl Avro {
         })
     }
 
-    /// What goes before the data.
+    /// A body with what goes before the data.
     async fn frame(&self) -> Result<Vec<u8>> {
-        let Form::Registered { registry, id, .. } = &self.form else { return Ok(Vec::new()) };
+        let mut body = Vec::with_capacity(USUAL_LENGTH);
+        let Form::Registered { registry, id, .. } = &self.form else { return Ok(body) };
         let register = || async {
             let Definition { text, .. } = &*self.definition;
             let name = self.definition.name();
@@ -257,7 +259,8 @@ impl Avro {
             patiently(&action, REGISTRY_TIMEOUT, ask).await
         };
         let id = id.get_or_try_init(register).await?;
-        Ok(frame::of_schema(id.get()).to_vec())
+        body.extend(frame::of_schema(id.get()));
+        Ok(body)
     }
 
     /// Writes a body.

@@ -148,6 +148,10 @@ impl<T: DeserializeOwned + Send> Decode<T> for AvroReader {
         content_type.is_some_and(frame::is_registered)
     }
 
+    fn native_type(&self) -> Option<&str> {
+        Some(frame::REGISTERED)
+    }
+
     async fn decode(&self, body: Bytes, _content_type: Option<&str>) -> Result<T> {
         let (source, data) = self.source(&body).await?;
         source.read(&data)

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use super::{
     data::{Data, Fault, MAX_DEPTH, put_bytes, put_long},
     default,
-    layout::{Field, Layout, Names, ROOT, Shape, TypeId},
+    layout::{Field, Layout, Names, ROOT, Record, Shape, TypeId},
 };
 
 /// How bodies of one schema become bodies of another, worked out once.
@@ -280,8 +280,8 @@ impl Plan<'_> {
                 Ok(Step::Map(self.step(*values, *of_reader)?))
             }
             (
-                Shape::Record { names, fields },
-                Shape::Record { names: of_reader, fields: wanted },
+                Shape::Record(Record { names, fields, .. }),
+                Shape::Record(Record { names: of_reader, fields: wanted, .. }),
             ) if of_reader.mean(names) => self.record(fields, wanted),
             _ => mismatch(),
         }

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use apache_avro::{reader::datum::GenericDatumReader, types::Value};
+use apache_avro::types::Value;
 use serde::de::DeserializeOwned;
 
 use super::{
@@ -11,11 +11,9 @@ use super::{
     definition::Definition,
     layout::ROOT,
     resolve::Resolution,
+    typed,
 };
-use crate::{
-    codec::unread::without_values,
-    error::{Error, ErrorKind, Result},
-};
+use crate::error::{Error, ErrorKind, Result};
 
 #[derive(Debug)]
 pub(super) struct Source {
@@ -46,15 +44,7 @@ impl Source {
 
     pub(super) fn read<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T> {
         let (definition, body) = self.resolved(body)?;
-        // What follows believes every length that it reads.
-        let mut data = Data::new(&body);
-        let walked = data.skip(&definition.layout, ROOT).and_then(|()| data.end());
-        walked.map_err(|fault| self.broken(fault))?;
-        // The setting of the process, which anybody may change, is not asked.
-        let reader = GenericDatumReader::builder(&definition.schema).human_readable(false).build();
-        reader
-            .and_then(|reader| reader.read_deser(&mut &*body))
-            .map_err(|cause| self.broken(without_values(&cause.to_string())))
+        typed::read(&body, &definition.layout).map_err(|fault| self.broken(fault))
     }
 
     pub(super) fn read_value(&self, body: &[u8]) -> Result<Value> {

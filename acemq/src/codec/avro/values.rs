@@ -57,6 +57,10 @@ impl Decode<Value> for AvroValues<Avro> {
 }
 
 impl Decode<Value> for AvroValues<AvroReader> {
+    fn native_type(&self) -> Option<&str> {
+        Some(frame::REGISTERED)
+    }
+
     fn accepts(&self, content_type: Option<&str>) -> bool {
         content_type.is_some_and(frame::is_registered)
     }

@@ -96,6 +96,7 @@ fn is_its_own_fault(error: &Error) -> bool {
         | ErrorKind::Closed
         | ErrorKind::Connect
         | ErrorKind::Lost
+        | ErrorKind::Responder
         | ErrorKind::Store
         | ErrorKind::Timeout
         | ErrorKind::Tls => false,

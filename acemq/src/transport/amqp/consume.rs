@@ -2,6 +2,7 @@
 
 mod channel;
 mod settle;
+mod tags;
 
 use std::{
     collections::VecDeque,
@@ -10,12 +11,10 @@ use std::{
     task::{Context, Poll},
 };
 
-use bytes::BytesMut;
 use tokio::time::timeout;
 
-use self::channel::SubscriptionChannel;
+use self::channel::{Over, SubscriptionChannel};
 use super::{
-    encode,
     limits::{check_name, check_table},
     link::{Core, Throwaway},
     switch::Tap,
@@ -39,19 +38,10 @@ pub(super) async fn subscribe(
     let (owner, tap, what) = (Arc::clone(core), Arc::clone(tap), action.clone());
     core.complete(action, async move {
         let channel = Throwaway::open(&owner, &what).await?;
-        let inner = SubscriptionChannel::start(&owner, channel, &tap, &subscription);
+        let prefetch = subscription.prefetch;
+        let inner = SubscriptionChannel::start(&owner, channel, &tap, subscription);
         let channel = AmqpConsume { inner, taken: VecDeque::new(), ended: false };
-        let qos = |out: &mut BytesMut, number| {
-            encode::basic_qos(out, number, subscription.prefetch);
-        };
-        let consume = |out: &mut BytesMut, number| {
-            encode::basic_consume(out, number, &channel.inner.tag(0), &subscription);
-        };
-        let started = async {
-            channel.inner.call(qos).await?;
-            channel.inner.call(consume).await
-        };
-        started.await.map_err(|over| over.error(&what))?;
+        channel.inner.begin(prefetch).await.map_err(|over| over.error(&what))?;
         Ok(Box::new(channel) as Box<dyn ConsumeChannel>)
     })
     .await
@@ -102,30 +92,28 @@ impl ConsumeChannel for AmqpConsume {
         Arc::clone(&self.inner) as Arc<dyn Settler>
     }
 
-    fn renew(&mut self, prefetch: u16) -> BoxFuture<'_, Result<()>> {
-        Box::pin(async move {
-            let action = format!("go on consuming from queue {:?}", self.inner.subscription.queue);
-            let (inner, what) = (Arc::clone(&self.inner), action.clone());
-            let renew =
-                async move { inner.renew(prefetch).await.map_err(|over| over.error(&what)) };
-            self.inner.core.complete(action, renew).await
+    fn cancel(&mut self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async {
+            if self.inner.lock().drain.is_some() {
+                return Ok(());
+            }
+            let inner = Arc::clone(&self.inner);
+            self.complete("stop consuming", async move { inner.cancel().await }).await
         })
     }
 
-    fn cancel(&mut self) -> BoxFuture<'_, Result<()>> {
-        Box::pin(async {
-            if self.inner.drain.get().is_some() {
-                return Ok(());
-            }
-            let action = format!("stop consuming from queue {:?}", self.inner.subscription.queue);
-            let (inner, what) = (Arc::clone(&self.inner), action.clone());
-            self.inner
-                .core
-                .complete(
-                    action,
-                    async move { inner.cancel().await.map_err(|over| over.error(&what)) },
-                )
-                .await
+    fn resume(&mut self, prefetch: u16) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let inner = Arc::clone(&self.inner);
+            self.ended = false;
+            self.complete("consume again", async move { inner.begin(prefetch).await }).await
+        })
+    }
+
+    fn set_prefetch(&mut self, prefetch: u16) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let inner = Arc::clone(&self.inner);
+            self.complete("change the prefetch", async move { inner.replace(prefetch).await }).await
         })
     }
 
@@ -138,6 +126,20 @@ impl ConsumeChannel for AmqpConsume {
             // Where this fails or takes too long, the drop closes the channel as it is.
             let _ = timeout(self.inner.core.step, take).await;
         })
+    }
+}
+
+impl AmqpConsume {
+    /// Runs `work` to its end, whether or not this is dropped.
+    async fn complete(
+        &self,
+        what: &str,
+        work: impl Future<Output = Result<(), Over>> + Send + 'static,
+    ) -> Result<()> {
+        let action = format!("{what}, queue {:?}", self.inner.subscription.queue);
+        let name = action.clone();
+        let work = async move { work.await.map_err(|over| over.error(&name)) };
+        self.inner.core.complete(action, work).await
     }
 }
 

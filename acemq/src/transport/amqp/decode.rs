@@ -19,7 +19,9 @@ pub(super) enum Method<'a> {
     SelectOk,
     QosOk,
     ConsumeOk,
-    CancelOk,
+    CancelOk {
+        consumer_tag: Cow<'a, str>,
+    },
     CloseOk,
     Ack {
         tag: u64,
@@ -86,7 +88,7 @@ impl<'a> Reader<'a> {
             (60, 11) => Method::QosOk,
             (60, 21) => Method::ConsumeOk,
             (60, 30) => Method::Cancel,
-            (60, 31) => Method::CancelOk,
+            (60, 31) => Method::CancelOk { consumer_tag: self.short()? },
             (60, 50) => Method::Return {
                 code: self.u16()?,
                 reason: self.short()?,
@@ -94,7 +96,7 @@ impl<'a> Reader<'a> {
                 routing_key: self.short()?,
             },
             (60, 60) => {
-                // The consumer's tag: a channel of ours has one consumer.
+                // The consumer's tag: all consumers of a channel of ours are one subscription's.
                 self.short()?;
                 Method::Deliver {
                     tag: self.u64()?,

@@ -4,7 +4,7 @@ use bytes::{BufMut as _, BytesMut};
 
 use crate::{
     envelope::{HeaderValue, Headers},
-    transport::{Outgoing, Properties, Subscription},
+    transport::{DIRECT_REPLY_TO, Outgoing, Properties, Subscription},
 };
 
 const METHOD: u8 = 1;
@@ -77,6 +77,18 @@ pub(super) fn basic_consume(
         short(out, consumer_tag);
         out.put_u8(if subscription.exclusive { EXCLUSIVE } else { 0 });
         table(out, &subscription.arguments);
+    });
+}
+
+/// Has replies come that are sent to what is published on this channel. They need no acks.
+pub(super) fn consume_replies(out: &mut BytesMut, channel: u16, consumer_tag: &str) {
+    const NO_ACK: u8 = 1 << 1;
+    method(out, channel, (BASIC, 20), |out| {
+        out.put_u16(0);
+        short(out, DIRECT_REPLY_TO);
+        short(out, consumer_tag);
+        out.put_u8(NO_ACK);
+        table(out, &Headers::new());
     });
 }
 

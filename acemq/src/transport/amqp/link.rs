@@ -28,7 +28,7 @@ use crate::{
     error::{Error, Result},
     transport::{
         BindingSpec, BoxFuture, ConsumeChannel, ExchangeSpec, Limits, Link, LinkState, Publish,
-        PublishFailure, QueueInfo, QueueSpec, Subscription,
+        PublishFailure, QueueInfo, QueueSpec, ReplyStream, Subscription,
     },
 };
 
@@ -321,6 +321,17 @@ impl Link for AmqpLink {
         subscription: Subscription,
     ) -> BoxFuture<'_, Result<Box<dyn ConsumeChannel>>> {
         Box::pin(consume::subscribe(&self.core, &self.tap, subscription))
+    }
+
+    fn direct_replies(&self) -> BoxFuture<'_, Result<Box<dyn ReplyStream>>> {
+        Box::pin(async {
+            let what = "have replies come directly";
+            let Some(publisher) = &self.publisher else {
+                return Err(error::lost(what, "the link does not publish"));
+            };
+            let replies: Box<dyn ReplyStream> = Box::new(publisher.listen().await?);
+            Ok(replies)
+        })
     }
 
     fn declare_exchange<'a>(&'a self, exchange: &'a ExchangeSpec) -> BoxFuture<'a, Result<()>> {

@@ -7,11 +7,13 @@
 //! acknowledgements when it closes (`consume`). lapin's own recovery stays off: a link ends once.
 
 mod address;
+mod assembly;
 mod consume;
 mod convert;
 mod declare;
 mod decode;
 mod dial;
+mod direct;
 mod encode;
 mod error;
 mod exchanges;

@@ -22,6 +22,7 @@ use tokio::{sync::oneshot, time::timeout};
 use super::{
     declare,
     decode::{self, Method, Payload},
+    direct::{DirectReplies, Listener},
     encode, error,
     exchanges::{Exchanges, Route, lose, refuse},
     limits,
@@ -30,8 +31,8 @@ use super::{
     window::{Settled, Window},
 };
 use crate::{
-    error::{ErrorKind, Result},
-    transport::{LinkState, Properties, Publish, PublishFailure},
+    error::{Error, ErrorKind, Result},
+    transport::{ConsumeEnd, LinkState, Properties, Publish, PublishFailure},
 };
 
 /// `NOT_FOUND`: the exchange of some message.
@@ -67,6 +68,8 @@ struct State {
     /// A return whose properties have not come yet.
     returned: Option<Return>,
     ready: Option<oneshot::Sender<()>>,
+    /// Who hears the replies to what is published here.
+    listener: Option<Listener>,
     /// Whether the switch has been told that there is something to write.
     announced: bool,
 }
@@ -120,6 +123,7 @@ impl Publisher {
                 exchanges: Exchanges::default(),
                 returned: None,
                 ready: Some(ready),
+                listener: None,
                 announced: false,
             }),
             tap: Arc::clone(tap),
@@ -137,6 +141,49 @@ impl Publisher {
                 publish.answer.complete(Err(PublishFailure::Refused(error)));
             }
         }
+    }
+
+    /// Has replies come to what is published from now on.
+    pub(super) async fn listen(self: &Arc<Self>) -> Result<DirectReplies> {
+        const WHAT: &str = "have replies come directly";
+        let (listener, replies, has_begun) = Listener::new(self);
+        let mut refused = None;
+        self.act(|state, _| {
+            refused = match (&state.phase, &state.listener) {
+                (Phase::Ended(reason), _) => Some(error::lost(WHAT, reason)),
+                (Phase::Opening(_), _) => Some(error::lost(WHAT, "the channel is being opened")),
+                (Phase::Open(_), Some(_)) => Some(Error::new(
+                    ErrorKind::Unsupported,
+                    format!(
+                        "{WHAT}: another requester of this client does, and a connection has \
+                             one; share it, or let this one have a queue"
+                    ),
+                )),
+                (Phase::Open(_), None) => None,
+            };
+            if refused.is_none() {
+                encode::consume_replies(&mut state.out, self.number, &listener.tag);
+                state.listener = Some(listener);
+            }
+        });
+        if let Some(error) = refused {
+            return Err(error);
+        }
+        match timeout(self.core.step, has_begun).await {
+            Ok(Ok(())) => Ok(replies),
+            Ok(Err(_)) => Err(error::lost(WHAT, "the channel was closed")),
+            Err(_elapsed) => Err(error::timed_out(WHAT, self.core.step)),
+        }
+    }
+
+    /// Ends that listening, if it has not ended.
+    pub(super) fn stop_listening(self: &Arc<Self>, tag: &str) {
+        self.act(|state, _| {
+            if state.listener.as_ref().is_some_and(|listener| listener.tag == tag) {
+                state.listener = None;
+                encode::basic_cancel(&mut state.out, self.number, tag);
+            }
+        });
     }
 
     fn decided(self: &Arc<Self>, exchange: String, answer: Result<bool>) {
@@ -258,7 +305,32 @@ impl State {
                 });
             }
             Method::Close { code, text } => self.closed(code, &text, publisher, effects),
+            Method::ConsumeOk => {
+                if let Some(listener) = &mut self.listener {
+                    listener.begun();
+                }
+            }
+            Method::Deliver { .. } => {
+                if let Some(listener) = &mut self.listener {
+                    listener.begin(method);
+                }
+            }
+            Method::Cancel => self.stop_hearing(ConsumeEnd::CancelledByBroker),
             _ => {}
+        }
+    }
+
+    /// The properties of a returned message have come, or of a reply.
+    fn hear_content(&mut self, size: u64, properties: Properties) {
+        match &mut self.listener {
+            Some(listener) if self.returned.is_none() => listener.properties(size, properties),
+            _ => self.take_return(&properties),
+        }
+    }
+
+    fn stop_hearing(&mut self, end: ConsumeEnd) {
+        if let Some(listener) = self.listener.take() {
+            listener.end(end);
         }
     }
 
@@ -309,6 +381,7 @@ impl State {
         encode::channel_open(&mut self.out, publisher.number);
         encode::confirm_select(&mut self.out, publisher.number);
         self.returned = None;
+        self.stop_hearing(ConsumeEnd::Lost(format!("{text} ({code})")));
         self.exchanges.forget();
         let mut unanswered = self.window.take();
         if unanswered.is_empty() {
@@ -342,8 +415,14 @@ impl OwnChannel for Publisher {
             Some(Payload::Method(method)) => {
                 self.act(|state, effects| state.hear(method, &self, effects));
             }
-            Some(Payload::Content { properties, .. }) => self.lock().take_return(&properties),
-            Some(Payload::Body(_)) => {}
+            Some(Payload::Content { size, properties }) => {
+                self.lock().hear_content(size, properties);
+            }
+            Some(Payload::Body(part)) => {
+                if let Some(listener) = &mut self.lock().listener {
+                    listener.body(part);
+                }
+            }
             None => self.core.give_up(NOT_AMQP),
         }
     }
@@ -353,6 +432,7 @@ impl OwnChannel for Publisher {
             state.phase = Phase::Ended(reason.to_owned());
             state.out.clear();
             state.ready = None;
+            state.stop_hearing(ConsumeEnd::Lost(reason.to_owned()));
             let left = state.window.take().into_iter();
             let left = left.chain(state.suspects.drain(..)).chain(state.waiting.drain(..));
             let left = left.chain(state.exchanges.take_held());

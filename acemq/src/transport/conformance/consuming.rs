@@ -1,5 +1,7 @@
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
+use tokio::time::timeout;
+
 use super::{bench::*, conformance};
 use crate::{
     envelope::HeaderValue,
@@ -10,11 +12,14 @@ use crate::{
 conformance!(
     a_channel_that_is_dropped_gives_back_what_it_held,
     a_consumer_that_is_cancelled_gives_what_had_arrived_and_then_ends,
+    a_consumer_that_was_cancelled_consumes_again_and_settles_what_it_had,
+    a_consumer_whose_queue_is_gone_does_not_consume_again,
     a_message_that_is_rejected_without_dead_letters_is_gone,
     a_message_that_is_requeued_comes_back_at_its_place,
     a_missing_queue_cannot_be_consumed_from,
     a_queue_that_is_deleted_cancels_its_consumers,
     acknowledgements_before_a_close_are_kept,
+    another_prefetch_neither_loses_nor_doubles_what_is_out,
     an_exclusive_consumer_is_the_only_one,
     of_the_consumers_of_a_queue_with_a_single_active_one_the_next_takes_over,
     consumers_of_one_queue_take_turns,
@@ -51,6 +56,67 @@ async fn no_more_than_the_prefetch_is_delivered(bench: Arc<Bench>) {
     assert!(!gives_within(&mut channel, MOMENT).await, "more than one in place of one");
     channel.close().await;
     bench.until_ready(&queue, 9).await;
+}
+
+async fn a_consumer_that_was_cancelled_consumes_again_and_settles_what_it_had(bench: Arc<Bench>) {
+    let queue = bench.queue().await;
+    fill(&bench, &queue, 4).await;
+    let mut channel = bench.consume(&queue, 1).await;
+    let held = delivery(&mut channel).await;
+    channel.cancel().await.unwrap();
+    assert_eq!(end(&mut channel).await, ConsumeEnd::Cancelled);
+    assert!(!gives_within(&mut channel, MOMENT).await, "a delivery to nobody");
+    // Whether or not what is held counts, there is room for one.
+    channel.resume(2).await.unwrap();
+    let next = delivery(&mut channel).await;
+    assert_eq!((&*held.body, &*next.body), (&b"0"[..], &b"1"[..]));
+    assert!(channel.settler().ack(held.tag) && channel.settler().ack(next.tag));
+    channel.close().await;
+    bench.until_ready(&queue, 2).await;
+    assert_eq!(bodies(&bench.drain(&queue).await), ["2", "3"]);
+}
+
+async fn a_consumer_whose_queue_is_gone_does_not_consume_again(bench: Arc<Bench>) {
+    let queue = bench.queue().await;
+    let mut channel = bench.consume(&queue, 1).await;
+    channel.cancel().await.unwrap();
+    bench.link.delete_queue(&queue).await.unwrap();
+    assert_eq!(kind(channel.resume(1).await), ErrorKind::NotFound);
+    assert!(!channel.settler().is_open());
+    assert!(channel.set_prefetch(1).await.is_err());
+}
+
+async fn another_prefetch_neither_loses_nor_doubles_what_is_out(bench: Arc<Bench>) {
+    let queue = bench.queue().await;
+    fill(&bench, &queue, 20).await;
+    let mut channel = bench.consume(&queue, 2).await;
+    let (mut held, mut seen) = (Vec::new(), Vec::new());
+    for (prefetch, least, most) in [(6, 6, 8), (3, 3, 9)] {
+        held.push(delivery(&mut channel).await);
+        channel.set_prefetch(prefetch).await.unwrap();
+        while held.len() < least {
+            held.push(delivery(&mut channel).await);
+        }
+        // What was out by then may come on top.
+        while let Ok(delivery) = timeout(MOMENT, delivery(&mut channel)).await {
+            held.push(delivery);
+        }
+        assert!((least..=most).contains(&held.len()), "{} with {prefetch}", held.len());
+        // Those that were out before go first.
+        for delivery in held.drain(..) {
+            assert!(channel.settler().ack(delivery.tag));
+            seen.push(delivery.body);
+        }
+    }
+    while seen.len() < 20 {
+        let delivery = delivery(&mut channel).await;
+        assert!(!delivery.redelivered && channel.settler().ack(delivery.tag));
+        seen.push(delivery.body);
+    }
+    let sent: Vec<_> = (0..20).map(|number| number.to_string()).collect();
+    assert_eq!(seen, sent);
+    channel.close().await;
+    bench.until_ready(&queue, 0).await;
 }
 
 async fn a_message_that_is_requeued_comes_back_at_its_place(bench: Arc<Bench>) {
@@ -96,7 +162,7 @@ async fn renewed_twice(bench: &Bench, queue: &str) {
     let mut held = vec![delivery(&mut channel).await, delivery(&mut channel).await];
     for prefetch in [3, 1] {
         assert!(!gives_within(&mut channel, MOMENT).await, "more than there was room for");
-        channel.renew(prefetch).await.unwrap();
+        channel.set_prefetch(prefetch).await.unwrap();
         for _ in 0..prefetch {
             held.push(delivery(&mut channel).await);
         }
@@ -130,10 +196,7 @@ async fn of_the_consumers_of_a_queue_with_a_single_active_one_the_next_takes_ove
 ) {
     for kind in ["classic", "quorum"] {
         let queue = bench
-            .queue_with([
-                ("x-queue-type", kind.into()),
-                ("x-single-active-consumer", true.into()),
-            ])
+            .queue_with([("x-queue-type", kind.into()), ("x-single-active-consumer", true.into())])
             .await;
         let mut first = bench.consume(&queue, 2).await;
         let mut second = bench.consume(&queue, 2).await;

@@ -18,7 +18,8 @@ use crate::{
     envelope::HeaderValue,
     error::{Error, ErrorKind, Result},
     transport::{
-        BoxFuture, ConsumeChannel, ConsumeEnd, ConsumeEvent, Delivery, Settler, Subscription,
+        BoxFuture, ConsumeChannel, ConsumeEnd, ConsumeEvent, DIRECT_REPLY_TO, Delivery, Settler,
+        Subscription,
     },
 };
 
@@ -26,10 +27,11 @@ pub(super) struct Consumer {
     pub(super) link: Id,
     pub(super) queue: QueueName,
     queue_id: Id,
+    exclusive: bool,
     prefetch: usize,
-    /// The last tag from before the prefetch was renewed, and how many up to it are unsettled:
+    /// The last tag from before the prefetch was set anew, and how many up to it are unsettled:
     /// they take no room.
-    renewed_at: u64,
+    prefetch_since: u64,
     held: usize,
     /// Deliveries by tag.
     unsettled: BTreeMap<u64, Stored>,
@@ -98,23 +100,18 @@ impl State {
             let why = format!("the memory transport does not know the argument {argument:?}");
             return fail(ErrorKind::Unsupported, &why);
         }
-        if name == "amq.rabbitmq.reply-to" {
+        if name == DIRECT_REPLY_TO {
             return fail(ErrorKind::Unsupported, "the memory transport has no direct reply-to");
         }
         let id = self.next_id();
-        let queue = self.queue_for(link, name, "consume from")?;
-        if queue.taken || *exclusive && !queue.consumers.is_empty() {
-            return fail(ErrorKind::Refused, "it is in the exclusive use of another consumer");
-        }
-        queue.taken = *exclusive;
-        queue.consumers.push(id);
-        queue.waiting.push_back(id);
+        let (queue, queue_id) = self.join(link, name, id, *exclusive)?;
         let consumer = Consumer {
             link,
-            queue: queue.name.clone(),
-            queue_id: queue.id,
-            prefetch: if *prefetch == 0 { usize::MAX } else { usize::from(*prefetch) },
-            renewed_at: 0,
+            queue,
+            queue_id,
+            exclusive: *exclusive,
+            prefetch: most(*prefetch),
+            prefetch_since: 0,
             held: 0,
             unsettled: BTreeMap::new(),
             last_tag: 0,
@@ -125,6 +122,64 @@ impl State {
         self.consumers.insert(id, consumer);
         self.run(name);
         Ok(id)
+    }
+
+    /// Takes a consumer in among those of a queue.
+    fn join(
+        &mut self,
+        link: Id,
+        name: &str,
+        consumer: Id,
+        exclusive: bool,
+    ) -> Result<(QueueName, Id)> {
+        let queue = self.queue_for(link, name, "consume from")?;
+        if queue.taken || exclusive && !queue.consumers.is_empty() {
+            let why = "it is in the exclusive use of another consumer";
+            return Err(Error::new(
+                ErrorKind::Refused,
+                format!("consume from queue {name:?}: {why}"),
+            )
+            .with_queue(name));
+        }
+        queue.taken = exclusive;
+        queue.consumers.push(consumer);
+        queue.waiting.push_back(consumer);
+        Ok((queue.name.clone(), queue.id))
+    }
+
+    /// Lets a consumer that was cancelled consume again. Where it cannot, its channel ends.
+    fn resume(&mut self, id: Id, prefetch: u16) -> Result<()> {
+        let found = self.consumers.get(&id).filter(|_| self.holds_deliveries(id));
+        let Some(consumer) = found else { return Err(ended("consume again")) };
+        let (link, name, exclusive) = (consumer.link, consumer.queue.clone(), consumer.exclusive);
+        // What it holds may be of a queue that is gone; another of that name is for a new channel.
+        let joined = match (self.queue_of(id), self.queues.contains_key(&name)) {
+            (None, true) => Err(ended("consume again")),
+            _ => self.join(link, &name, id, exclusive),
+        };
+        if let Err(error) = joined {
+            self.lose(&[id], "it could not consume again");
+            return Err(error);
+        }
+        if let Some(consumer) = self.consumers.get_mut(&id) {
+            consumer.end = None;
+        }
+        self.set_prefetch(id, prefetch)
+    }
+
+    fn set_prefetch(&mut self, id: Id, prefetch: u16) -> Result<()> {
+        let found = self.consumers.get_mut(&id).filter(|consumer| consumer.end.is_none());
+        let Some(consumer) = found else { return Err(ended("change the prefetch")) };
+        consumer.prefetch = most(prefetch);
+        consumer.prefetch_since = consumer.last_tag;
+        consumer.held = consumer.unsettled.len();
+        let (has_room, name) = (consumer.has_room(), consumer.queue.clone());
+        if let Some(queue) = self.queues.get_mut(&name) {
+            queue.waiting.retain(|&waiting| waiting != id);
+            queue.waiting.extend(has_room.then_some(id));
+        }
+        self.run(&name);
+        Ok(())
     }
 
     fn next_event(&mut self, id: Id, waker: &Waker) -> Option<Next> {
@@ -151,7 +206,7 @@ impl State {
             self.lose(&[id], &format!("unknown delivery tag {tag}"));
             return false;
         };
-        if tag <= consumer.renewed_at {
+        if tag <= consumer.prefetch_since {
             consumer.held -= 1;
         }
         let waits = was_full && consumer.has_room();
@@ -165,23 +220,6 @@ impl State {
             Settlement::Requeue => self.put_back(&queue, queue_id, [stored]),
         }
         self.run(&queue);
-        true
-    }
-
-    /// Gives a consumer room for so many more. `false` if it has ended.
-    fn renew(&mut self, id: Id, prefetch: u16) -> bool {
-        let Some(consumer) = self.consumers.get_mut(&id).filter(|found| found.end.is_none()) else {
-            return false;
-        };
-        let was_full = !consumer.has_room();
-        consumer.prefetch = prefetch.into();
-        consumer.renewed_at = consumer.last_tag;
-        consumer.held = consumer.unsettled.len();
-        let Some((name, _)) = self.queue_of(id).filter(|_| was_full) else { return true };
-        if let Some(queue) = self.queues.get_mut(&name) {
-            queue.waiting.push_back(id);
-        }
-        self.run(&name);
         true
     }
 
@@ -253,6 +291,11 @@ impl MemoryChannel {
     pub(super) fn new(broker: &Arc<Broker>, id: Id) -> Self {
         Self { broker: Arc::downgrade(broker), id, ended: false }
     }
+
+    fn act(&self, what: &str, act: impl FnOnce(&mut State, Id) -> Result<()>) -> Result<()> {
+        let Some(broker) = self.broker.upgrade() else { return Err(ended(what)) };
+        broker.act(|state| act(state, self.id))
+    }
 }
 
 impl ConsumeChannel for MemoryChannel {
@@ -281,18 +324,6 @@ impl ConsumeChannel for MemoryChannel {
         Arc::new(MemorySettler { broker: self.broker.clone(), id: self.id })
     }
 
-    fn renew(&mut self, prefetch: u16) -> BoxFuture<'_, Result<()>> {
-        Box::pin(async move {
-            let broker = self.broker.upgrade();
-            let renewed =
-                broker.is_some_and(|broker| broker.act(|state| state.renew(self.id, prefetch)));
-            if renewed {
-                return Ok(());
-            }
-            Err(Error::new(ErrorKind::Lost, "go on consuming: the subscription has ended"))
-        })
-    }
-
     fn cancel(&mut self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             let lost = self.broker.upgrade().is_none_or(|broker| {
@@ -302,14 +333,19 @@ impl ConsumeChannel for MemoryChannel {
                     matches!(end, None | Some(ConsumeEnd::Lost(_)))
                 })
             });
-            if lost {
-                return Err(Error::new(
-                    ErrorKind::Lost,
-                    "cancel a consumer: its channel has ended, and the broker has cancelled it",
-                ));
-            }
-            Ok(())
+            if lost { Err(ended("cancel a consumer")) } else { Ok(()) }
         })
+    }
+
+    fn resume(&mut self, prefetch: u16) -> BoxFuture<'_, Result<()>> {
+        self.ended = false;
+        let resumed = self.act("consume again", |state, id| state.resume(id, prefetch));
+        Box::pin(std::future::ready(resumed))
+    }
+
+    fn set_prefetch(&mut self, prefetch: u16) -> BoxFuture<'_, Result<()>> {
+        let act = |state: &mut State, id| state.set_prefetch(id, prefetch);
+        Box::pin(std::future::ready(self.act("change the prefetch", act)))
     }
 
     fn close(self: Box<Self>) -> BoxFuture<'static, ()> {
@@ -333,6 +369,18 @@ impl std::fmt::Debug for MemoryChannel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("MemoryChannel").field("id", &self.id).finish_non_exhaustive()
     }
+}
+
+/// How many unsettled deliveries a prefetch allows.
+fn most(prefetch: u16) -> usize {
+    if prefetch == 0 { usize::MAX } else { usize::from(prefetch) }
+}
+
+fn ended(what: &str) -> Error {
+    Error::new(
+        ErrorKind::Lost,
+        format!("{what}: its channel has ended, and the broker has cancelled it"),
+    )
 }
 
 fn delivery(tag: u64, stored: &Stored) -> Delivery {

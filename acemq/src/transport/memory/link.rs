@@ -14,7 +14,8 @@ use crate::{
     error::{Error, ErrorKind, Result},
     transport::{
         BindingSpec, BoxFuture, ConsumeChannel, DialOptions, ExchangeSpec, Limits, Link, LinkState,
-        Publish, PublishAnswer, PublishFailure, QueueInfo, QueueSpec, Subscription, limits,
+        Publish, PublishAnswer, PublishFailure, QueueInfo, QueueSpec, ReplyStream, Subscription,
+        limits,
     },
 };
 
@@ -237,6 +238,14 @@ impl Link for MemoryLink {
             let channel: Box<dyn ConsumeChannel> = Box::new(MemoryChannel::new(&self.broker, id));
             Ok(channel)
         })
+    }
+
+    fn direct_replies(&self) -> BoxFuture<'_, Result<Box<dyn ReplyStream>>> {
+        Box::pin(std::future::ready(Err(Error::new(
+            ErrorKind::Unsupported,
+            "have replies come directly: the memory transport has no direct reply-to; let the \
+             requester have a queue",
+        ))))
     }
 
     fn declare_exchange<'a>(&'a self, exchange: &'a ExchangeSpec) -> BoxFuture<'a, Result<()>> {

@@ -54,6 +54,15 @@ impl Bench {
         eventually(&what, SOON, async || self.ready(queue).await == count).await;
     }
 
+    /// Waits until the broker counts that many consumers of the queue, which it does a little late.
+    pub(crate) async fn eventually_consumers(&self, count: u32) {
+        let what = format!("the queue has {count} consumers");
+        eventually(&what, SOON, async || {
+            self.mq.inspect_queue(&self.queue).await.unwrap().unwrap().consumers == count
+        })
+        .await;
+    }
+
     /// Takes the first message out of a queue, and no other.
     pub(crate) async fn take(&self, queue: &str) -> Message<Bytes> {
         let (record, mut seen) = recorder();

@@ -318,3 +318,31 @@ async fn closes_without_a_broker(broker: Broker, stalled: bool) {
     bench.eventually_ready(&bench.queue, 1).await;
     bench.mq.close().await.unwrap();
 }
+
+// In one thread, where the handler that ends runs on before the reader learns of the closing.
+#[tokio::test]
+async fn nothing_is_begun_once_close_is_called() {
+    let bench = Bench::new(&Broker::memory()).await;
+    let (begun, finish) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let handler = {
+        let (begun, finish) = (Arc::clone(&begun), Arc::clone(&finish));
+        move |_: Message<String>| {
+            let (begun, finish) = (Arc::clone(&begun), Arc::clone(&finish));
+            async move {
+                begun.add_permits(1);
+                finish.acquire().await?.forget();
+                Ok(())
+            }
+        }
+    };
+    let consumer = bench.mq.consumer::<String>(&*bench.queue).start(handler).await.unwrap();
+    for order in ["o-1", "o-2"] {
+        bench.send(order).await;
+    }
+    begun.acquire().await.unwrap().forget();
+    bench.eventually_ready(&bench.queue, 0).await;
+    finish.add_permits(1);
+    consumer.close().await.unwrap();
+    assert_eq!(begun.available_permits(), 0);
+    bench.eventually_ready(&bench.queue, 1).await;
+}

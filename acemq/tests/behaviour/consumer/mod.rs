@@ -8,15 +8,18 @@ mod encrypted;
 mod faults;
 #[cfg(all(feature = "toml", feature = "xml", feature = "yaml"))]
 mod formats;
+pub(crate) mod gate;
+mod group;
 mod idempotency;
 mod interceptors;
 mod nesting;
-mod recovering;
+mod pausing;
+pub(crate) mod recovering;
 mod retrying;
 #[cfg(feature = "avro")]
 mod schemas;
 mod set_aside;
-mod spy;
+pub(crate) mod spy;
 mod telemetry;
 mod time;
 mod types;

@@ -19,20 +19,20 @@ use crate::{
 };
 
 /// A broker whose connections can be cut.
-enum Line {
+pub(crate) enum Line {
     Memory(acemq::testing::MemoryBroker),
     Proxy(Proxy, String),
 }
 
 impl Line {
-    async fn to(broker: &Broker) -> Self {
+    pub(crate) async fn to(broker: &Broker) -> Self {
         match &broker.memory {
             Some(memory) => Self::Memory(memory.clone()),
             None => Self::Proxy(Proxy::in_front_of(&broker.url).await, broker.url.clone()),
         }
     }
 
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         match self {
             Self::Memory(memory) => memory.url(),
             Self::Proxy(proxy, url) => proxy.url_for(url),
@@ -40,7 +40,7 @@ impl Line {
     }
 
     /// Cuts it, waits until the consumer says that it has seen it, and mends it.
-    async fn cut(&mut self, states: &mut watch::Receiver<ConsumerState>) {
+    pub(crate) async fn cut(&mut self, states: &mut watch::Receiver<ConsumerState>) {
         states.mark_unchanged();
         match self {
             Self::Memory(memory) => {

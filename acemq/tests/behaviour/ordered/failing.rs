@@ -74,12 +74,12 @@ on_every_broker! {
         assert!(!halted[0].message_id.is_empty());
         assert_eq!(fails.log.numbers("1"), [0, 1, 2]);
 
-        assert!(!consumer.resume("2"));
-        assert!(consumer.resume("1"));
+        assert!(!consumer.resume_key("2"));
+        assert!(consumer.resume_key("1"));
         eventually("it halts again", SOON, async || fails.log.numbers("1").len() == 4).await;
         eventually("it is listed", SOON, async || !consumer.halted().is_empty()).await;
         fails.mend();
-        assert!(consumer.resume("1"));
+        assert!(consumer.resume_key("1"));
         settled(&consumer, 15).await;
         assert_eq!(fails.log.numbers("1"), [0, 1, 2, 2, 2, 3, 4]);
         assert!(consumer.halted().is_empty());
@@ -116,7 +116,7 @@ on_every_broker! {
         assert_eq!(consumer.halted()[0].attempts, 3);
         assert_eq!(consumer.counters().retried, 2);
         fails.mend();
-        assert!(consumer.resume("0"));
+        assert!(consumer.resume_key("0"));
         settled(&consumer, 6).await;
         assert_eq!(fails.log.numbers("0"), [0, 1, 1, 1, 1, 2]);
         bench.mq.close().await.unwrap();
@@ -211,7 +211,7 @@ on_every_broker! {
         eventually("the other key is done", SOON, async || consumer.counters().acknowledged == 8).await;
         eventually("it halts", SOON, async || !consumer.halted().is_empty()).await;
         consumer.close().await.unwrap();
-        assert!(consumer.halted().is_empty() && !consumer.resume("0"));
+        assert!(consumer.halted().is_empty() && !consumer.resume_key("0"));
         bench.eventually_ready(&bench.queue, 4).await;
         fails.mend();
         let again = start().await;

@@ -4,6 +4,7 @@ mod by_key;
 mod failing;
 mod partitions;
 mod partitions_failing;
+mod pausing;
 mod replicas;
 
 use std::{

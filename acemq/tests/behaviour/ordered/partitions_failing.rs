@@ -89,15 +89,15 @@ on_every_broker! {
         assert_eq!(two.log.numbers("a"), [0, 1, 2]);
         assert_eq!(two.log.numbers("order-1"), [0, 1, 2, 3, 4]);
 
-        assert!(!consumer.resume(1) && !consumer.resume(7));
-        assert!(consumer.resume(0));
+        assert!(!consumer.resume(1).await.unwrap() && !consumer.resume(7).await.unwrap());
+        assert!(consumer.resume(0).await.unwrap());
         eventually("it halts again", SOON, async || two.log.numbers("a").len() == 4).await;
         eventually("it is listed", SOON, async || !consumer.halted().is_empty()).await;
         two.mend();
-        assert!(consumer.resume(0));
+        assert!(consumer.resume(0).await.unwrap());
         until(&consumer, 10).await;
         assert_eq!(two.log.numbers("a"), [0, 1, 2, 2, 2, 3, 4]);
-        assert!(consumer.halted().is_empty() && !consumer.resume(0));
+        assert!(consumer.halted().is_empty() && !consumer.resume(0).await.unwrap());
         consumer.close().await.unwrap();
         two.done().await;
     }
@@ -126,7 +126,7 @@ on_every_broker! {
         assert_eq!(consumer.halted()[0].attempts, 2);
         until(&consumer, 7).await;
         consumer.close().await.unwrap();
-        assert!(consumer.halted().is_empty() && !consumer.resume(0));
+        assert!(consumer.halted().is_empty() && !consumer.resume(0).await.unwrap());
         two.mend();
         let again = two.start(OnFailure::stop()).await;
         until(&again, 3).await;

@@ -59,16 +59,20 @@ on_every_broker! {
         bench.mq.declare_queue(&acemq::Queue::new(&*target)).await.unwrap();
         let (sender, receiver) = std::sync::mpsc::channel();
         let receiver = std::sync::Mutex::new(receiver);
+        let (begun, mut looking) = unbounded_channel();
         let replay = bench
             .mq
             .replay(&*bench.queue)
             .into_queue(&*target)
             .filter(move |_| {
                 let lock = receiver.lock().unwrap();
+                begun.send(()).unwrap();
                 tokio::task::block_in_place(|| lock.recv_timeout(SOON)).is_ok()
             })
             .start()
             .unwrap();
+        // It has found the queue there.
+        next(&mut looking).await;
         bench.mq.delete_queue(&target).await.unwrap();
         for _ in 0..30 {
             // It may have stopped already.

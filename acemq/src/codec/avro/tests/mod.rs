@@ -1,6 +1,7 @@
 mod hostile;
 mod registered;
 mod resolving;
+mod shapes;
 mod types;
 mod vectors;
 

@@ -6,21 +6,22 @@ use std::{
     collections::VecDeque,
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     task::Waker,
 };
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use tokio::sync::oneshot;
 
 use super::settle::Drain;
 use crate::{
     error::Error,
     transport::{
-        ConsumeEnd, Delivery, Properties, Subscription,
+        ConsumeEnd, Delivery, Subscription,
         amqp::{
+            assembly::Assembly,
             decode::{self, Method, Payload},
             encode, error,
             link::{Core, Throwaway},
@@ -29,24 +30,16 @@ use crate::{
     },
 };
 
-/// How much room is made for a body before its first byte has come.
-const ROOM: u64 = 1024 * 1024;
-
 pub(super) struct SubscriptionChannel {
     pub(super) core: Arc<Core>,
     tap: Arc<Tap>,
     number: u16,
     /// As long as this lives lapin uses the number for nothing else.
     _reserved: Throwaway,
-    /// What the tags of its consumers, one after the other, begin with.
-    name: String,
-    /// What its consumers ask for.
     pub(super) subscription: Subscription,
     /// Once the channel is gone the broker has taken back whatever was not settled.
     open: AtomicBool,
     state: Mutex<State>,
-    /// Once no more deliveries come.
-    pub(super) drain: OnceLock<Drain>,
 }
 
 #[derive(Debug, Default)]
@@ -56,16 +49,11 @@ pub(super) struct State {
     /// Whether the switch has been told that there is something to write.
     announced: bool,
     pub(super) arrived: VecDeque<Delivery>,
-    /// A delivery that has not come whole.
-    partial: Option<Partial>,
+    partial: Assembly,
     /// Who waits for something to arrive.
     pub(super) reader: Option<Waker>,
     /// Who waits for an answer, in the order of the questions.
     asking: VecDeque<oneshot::Sender<()>>,
-    /// How many consumers came before this one.
-    renewals: u32,
-    /// How many answers to the cancelling of a consumer will be about one that another follows.
-    renewing: u32,
     /// No more deliveries come, and the channel is there still.
     pub(super) cancelled: Option<ConsumeEnd>,
     /// We have closed the channel, and the broker has not answered.
@@ -73,15 +61,17 @@ pub(super) struct State {
     pub(super) over: Option<Over>,
     /// How many deliveries have been settled.
     pub(super) settled: u64,
+    /// The tags of the consumers that the broker has not cancelled.
+    pub(super) consumers: Vec<String>,
+    /// The last consumer's prefetch.
+    pub(super) prefetch: u16,
+    /// Once no more deliveries come.
+    pub(super) drain: Option<Drain>,
 }
 
-#[derive(Debug)]
-struct Partial {
-    delivery: Delivery,
-    body: Vec<u8>,
-    /// `None` until the properties have come.
-    size: Option<u64>,
-}
+/// A question that the broker has not answered.
+#[must_use]
+pub(super) struct Asked(oneshot::Receiver<()>);
 
 /// Why the channel is no more.
 #[derive(Clone, Debug)]
@@ -96,48 +86,19 @@ impl SubscriptionChannel {
         core: &Arc<Core>,
         channel: Throwaway,
         tap: &Arc<Tap>,
-        subscription: &Subscription,
+        subscription: Subscription,
     ) -> Arc<Self> {
         let inner = Arc::new(Self {
             core: Arc::clone(core),
             tap: Arc::clone(tap),
             number: channel.channel.id(),
             _reserved: channel,
-            name: format!("acemq-{}", uuid::Uuid::new_v4()),
-            subscription: subscription.clone(),
+            subscription,
             open: AtomicBool::new(true),
             state: Mutex::default(),
-            drain: OnceLock::new(),
         });
         tap.connect(inner.number, Arc::clone(&inner) as Arc<dyn OwnChannel>);
         inner
-    }
-
-    /// The tag of the consumer after that many renewals.
-    pub(super) fn tag(&self, renewals: u32) -> String {
-        format!("{}-{renewals}", self.name)
-    }
-
-    /// The tag of the consumer there is.
-    pub(super) fn current_tag(&self) -> String {
-        self.tag(self.lock().renewals)
-    }
-
-    /// Has the next consumer take this one's place. The prefetch is each consumer's own, so what
-    /// the former ones hold, on the same channel, takes no room from it.
-    pub(super) async fn renew(&self, prefetch: u16) -> Result<(), Over> {
-        let ((set, _), (cancelled, _)) = (oneshot::channel(), oneshot::channel());
-        let (sender, consuming) = oneshot::channel();
-        self.write(|state, number| {
-            state.asking.extend([set, cancelled, sender]);
-            encode::basic_qos(&mut state.out, number, prefetch);
-            encode::basic_cancel(&mut state.out, number, &self.tag(state.renewals));
-            state.renewals += 1;
-            let tag = self.tag(state.renewals);
-            encode::basic_consume(&mut state.out, number, &tag, &self.subscription);
-            state.renewing += 1;
-        })?;
-        self.answered(consuming).await
     }
 
     /// Closes the channel and waits for the broker's answer.
@@ -153,17 +114,18 @@ impl SubscriptionChannel {
         answer.await.map_err(|_| Over::Closed)
     }
 
-    /// Asks the broker something, and waits for its answer.
-    pub(super) async fn call(&self, question: impl FnOnce(&mut BytesMut, u16)) -> Result<(), Over> {
+    /// Asks the broker something; the answer is for [`answered`](Self::answered).
+    pub(super) fn ask(&self, question: impl FnOnce(&mut State, u16)) -> Result<Asked, Over> {
         let (sender, answer) = oneshot::channel();
         self.write(|state, number| {
             state.asking.push_back(sender);
-            question(&mut state.out, number);
+            question(state, number);
         })?;
-        self.answered(answer).await
+        Ok(Asked(answer))
     }
 
-    async fn answered(&self, answer: oneshot::Receiver<()>) -> Result<(), Over> {
+    /// Waits for the broker's answer.
+    pub(super) async fn answered(&self, Asked(answer): Asked) -> Result<(), Over> {
         answer.await.map_err(|_| self.lock().over.clone().unwrap_or(Over::Closed))
     }
 
@@ -188,33 +150,18 @@ impl SubscriptionChannel {
 
     fn hear(&self, method: Method<'_>) {
         match method {
-            Method::Deliver { tag, redelivered, exchange, routing_key } => {
-                self.lock().partial = Some(Partial {
-                    delivery: Delivery {
-                        tag,
-                        redelivered,
-                        exchange: exchange.into_owned(),
-                        routing_key: routing_key.into_owned(),
-                        properties: Properties::default(),
-                        body: Bytes::new(),
-                    },
-                    body: Vec::new(),
-                    size: None,
-                });
-            }
+            Method::Deliver { .. } => self.lock().partial.begin(method),
             Method::QosOk | Method::ConsumeOk => self.lock().answer(),
             Method::CloseOk => {
                 self.lock().answer();
                 // What is left is the answer to a closing that crossed ours.
                 self.end(Over::Closed, |_| {});
             }
-            Method::CancelOk => {
+            Method::CancelOk { consumer_tag } => {
                 let mut state = self.lock();
-                match state.renewing.checked_sub(1) {
-                    Some(others) => state.renewing = others,
-                    None => {
-                        state.cancelled.get_or_insert(ConsumeEnd::Cancelled);
-                    }
+                state.consumers.retain(|tag| *tag != consumer_tag);
+                if state.consumers.is_empty() {
+                    state.cancelled.get_or_insert(ConsumeEnd::Cancelled);
                 }
                 state.answer();
                 state.wake();
@@ -257,7 +204,7 @@ impl SubscriptionChannel {
                 return;
             }
             state.over = Some(over);
-            state.partial = None;
+            state.partial.clear();
             state.arrived.clear();
             state.asking.clear();
             last_words(&mut state.out);
@@ -293,33 +240,8 @@ impl State {
         }
     }
 
-    fn properties(&mut self, size: u64, properties: Properties) {
-        if let Some(partial) = &mut self.partial {
-            partial.size = Some(size);
-            partial.delivery.properties = properties;
-        }
-        self.body(&[]);
-    }
-
-    fn body(&mut self, part: &[u8]) {
-        let Some(partial) = &mut self.partial else { return };
-        let Some(size) = partial.size else { return };
-        let whole = partial.body.is_empty() && part.len() as u64 == size;
-        if whole {
-            partial.delivery.body = Bytes::copy_from_slice(part);
-        } else {
-            if partial.body.is_empty() {
-                partial.body.reserve(size.min(ROOM) as usize);
-            }
-            partial.body.extend_from_slice(part);
-            if (partial.body.len() as u64) < size {
-                return;
-            }
-            partial.delivery.body = std::mem::take(&mut partial.body).into();
-        }
-        if let Some(Partial { delivery, .. }) = self.partial.take()
-            && !self.closing
-        {
+    fn take(&mut self, delivery: Option<Delivery>) {
+        if let Some(delivery) = delivery.filter(|_| !self.closing) {
             self.arrived.push_back(delivery);
             self.wake();
         }
@@ -336,8 +258,16 @@ impl OwnChannel for SubscriptionChannel {
     fn incoming(self: Arc<Self>, kind: u8, payload: &[u8]) {
         match decode::read(kind, payload) {
             Some(Payload::Method(method)) => self.hear(method),
-            Some(Payload::Content { size, properties }) => self.lock().properties(size, properties),
-            Some(Payload::Body(part)) => self.lock().body(part),
+            Some(Payload::Content { size, properties }) => {
+                let mut state = self.lock();
+                let whole = state.partial.properties(size, properties);
+                state.take(whole);
+            }
+            Some(Payload::Body(part)) => {
+                let mut state = self.lock();
+                let whole = state.partial.body(part);
+                state.take(whole);
+            }
             None => self.core.give_up(NOT_AMQP),
         }
     }

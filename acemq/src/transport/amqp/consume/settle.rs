@@ -14,7 +14,7 @@ use bytes::BytesMut;
 use super::channel::{Over, State, SubscriptionChannel};
 use crate::transport::{Settler, amqp::encode};
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Drain {
     /// How long the queue took to commit.
     commit: Duration,
@@ -31,16 +31,14 @@ impl SubscriptionChannel {
     /// Stops the deliveries, and makes sure of what was settled before.
     pub(super) async fn cancel(&self) -> Result<(), Over> {
         let (start, settled) = (Instant::now(), self.lock().settled);
-        let tag = self.current_tag();
-        self.call(|out, number| encode::basic_cancel(out, number, &tag)).await?;
-        let drain = Drain { commit: start.elapsed(), settled };
-        let _ = self.drain.set(drain);
+        self.end_consumers().await?;
+        self.lock().drain = Some(Drain { commit: start.elapsed(), settled });
         self.round_trip().await
     }
 
     /// Makes sure of everything that was settled.
     pub(super) async fn flush(&self) -> Result<(), Over> {
-        let Some(drain) = self.drain.get() else { return self.cancel().await };
+        let Some(drain) = self.lock().drain else { return self.cancel().await };
         if self.lock().settled - drain.settled > Self::PASSED_ON {
             // There is nothing left to ask that would wait for the queue's log, so it is given
             // several times what it needed a moment ago. That is likely to be enough, not sure
@@ -55,7 +53,9 @@ impl SubscriptionChannel {
 
     /// Whatever was written before has reached the channel process when this returns.
     async fn round_trip(&self) -> Result<(), Over> {
-        self.call(|out, number| encode::basic_qos(out, number, self.subscription.prefetch)).await
+        let qos =
+            |state: &mut State, number| encode::basic_qos(&mut state.out, number, state.prefetch);
+        self.answered(self.ask(qos)?).await
     }
 
     fn settle(&self, write: impl FnOnce(&mut BytesMut, u16)) -> bool {
