@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{ConsumerCounters, HaltedKey, order::OrderedBy, runtime::Core, start::NO_PREFETCH};
+use super::{ConsumerCounters, HaltedKey, runtime::Core, start::NO_PREFETCH};
 use crate::{
     connection::Stop,
     error::{Error, ErrorKind, Result},
@@ -117,8 +117,7 @@ impl Consumer {
     /// consumer to the broker: an auto-delete queue goes with its last one, another takes over where
     /// only one may be active, and to a quorum queue what is handed back was delivered once.
     ///
-    /// Where order matters it waits for the handlers that run before it hands anything back, and so
-    /// closes its channel.
+    /// Where order matters it waits for the handlers that run before it hands anything back.
     ///
     /// # Errors
     /// [`ErrorKind::Closed`] once the consumer is closed or closes. That it lost its channel
@@ -157,13 +156,17 @@ impl Consumer {
     /// prefetch is a subscription's, so the broker gets a new one and then ends the old one, on the
     /// same channel: what was out at that moment comes on top until it is settled.
     ///
+    /// Where order matters that would not do. Such a consumer waits for the handlers that run, gives
+    /// everything back, and begins anew; of a partition another process may be given it. Its prefetch
+    /// can grow only: a quorum queue puts what comes back behind what came back before, and with a
+    /// smaller one some of that would still be there.
+    ///
     /// A consumer that is paused or recovering consumes by it from the next time on.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] for 0. [`ErrorKind::Unsupported`], unless it is paused, for an exclusive
-    /// consumer, whose second subscription the broker would refuse, and for a partition's, whose
-    /// messages the broker would hand to another process meanwhile. [`ErrorKind::Closed`] once
-    /// it is closed or closes.
+    /// [`ErrorKind::Config`] for 0. [`ErrorKind::Unsupported`] for an exclusive consumer, whose
+    /// second subscription the broker would refuse, unless it is paused; and where order matters, for
+    /// less than it is. [`ErrorKind::Closed`] once it is closed or closes.
     ///
     /// # Cancellation
     /// Dropping the future does not stop the change.
@@ -172,30 +175,18 @@ impl Consumer {
         if count == 0 {
             return Err(self.error(ErrorKind::Config, WHAT, NO_PREFETCH));
         }
-        if self.state() != ConsumerState::Paused
-            && let Some(why) = self.needs_its_only_subscription()
-        {
+        if self.core.exclusive && self.state() != ConsumerState::Paused {
+            let why = "it is exclusive, and the broker allows it no second subscription beside the \
+                       first; pause it before";
+            return Err(self.error(ErrorKind::Unsupported, WHAT, why));
+        }
+        if self.core.order.is_some() && count < self.core.control.wish().prefetch {
+            let why = "it keeps an order, which a smaller prefetch could break; take it when the queue \
+                       is empty, with a new consumer";
             return Err(self.error(ErrorKind::Unsupported, WHAT, why));
         }
         self.core.control.want(|wish| wish.prefetch = count).await;
         self.unless_closed(WHAT)
-    }
-
-    fn needs_its_only_subscription(&self) -> Option<&'static str> {
-        let order = self.core.order.as_ref();
-        if self.core.exclusive {
-            Some(
-                "it is exclusive, and the broker allows it no second subscription beside the first; \
-                 pause it before",
-            )
-        } else if order.is_some_and(|order| order.by == OrderedBy::Queue) {
-            Some(
-                "it has a partition to itself, which the broker would give to another process \
-                 meanwhile; pause it before",
-            )
-        } else {
-            None
-        }
     }
 
     fn unless_closed(&self, what: &str) -> Result<()> {

@@ -1,7 +1,9 @@
 //! Handling a message in its turn: it is tried again there, waited for there, or stops what comes
 //! behind it, and nothing overtakes it.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+
+use tokio::time::timeout;
 
 use super::{
     ConsumerState, Settlement,
@@ -9,7 +11,7 @@ use super::{
     message::Received,
     order::{Order, OrderedBy, Then, Turn},
     place::Place,
-    runtime::{Core, FIRST_PAUSE, LONGEST_PAUSE},
+    runtime::{Core, FIRST_PAUSE, LONGEST_PAUSE, Subscribed},
     settle::COMMIT,
     work::{Halt, Task},
 };
@@ -89,7 +91,7 @@ impl Core {
             };
             tokio::select! {
                 biased;
-                () = self.staying_away() => return Ok(Judged::new(received, Verdict::Returned)),
+                () = self.left() => return Ok(Judged::new(received, Verdict::Returned)),
                 () = tokio::time::sleep(wait) => {}
             }
             if !place.settler.is_open() {
@@ -98,45 +100,61 @@ impl Core {
         }
     }
 
-    /// Waits until the consumer closes, or is to take no messages.
-    async fn staying_away(&self) {
-        let mut wishes = self.control.wishes();
+    /// Waits until the consumer closes, or messages that wait in their turn are to go back.
+    pub(super) async fn left(&self) {
+        let mut leaving = self.leaving.subscribe();
         tokio::select! {
             () = self.closing.cancelled() => {}
             // The sender is this consumer's own, so it is there.
-            _ = wishes.wait_for(|wish| wish.stays_away()) => {}
+            _ = leaving.wait_for(|leaving| *leaving) => {}
         }
     }
 
-    /// The turn of a message that is ordered by its payload; `None` if the consumer is to take no
-    /// messages before that is known. While the payload cannot be read nothing behind it is looked
-    /// at: it might be of the same key.
-    pub(super) async fn turn_by_payload(
-        &self,
-        delivery: &Delivery,
-        settler: &dyn Settler,
-    ) -> Option<Turn> {
+    /// The turn of a message that is ordered by its payload. While that cannot be read nothing behind
+    /// it is looked at: it might be of the same key.
+    pub(super) async fn turn_by_payload(&self, delivery: &Delivery, settler: &dyn Settler) -> Turn {
         let received = self.receive(delivery.clone());
-        let reading = async {
-            let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
-            while settler.is_open() {
-                match self.handle.turn(&received).await {
-                    Ok(turn) => return turn,
-                    Err(reason) => tracing::warn!(
-                        queue = %self.queue, message_id = received.envelope.id(), reason,
-                        "a message cannot be put in order for now; what is behind it waits"
-                    ),
-                }
-                backoff.pause().await;
+        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        while settler.is_open() {
+            match self.handle.turn(&received).await {
+                Ok(turn) => return turn,
+                Err(reason) => tracing::warn!(
+                    queue = %self.queue, message_id = received.envelope.id(), reason,
+                    "a message cannot be put in order for now; what is behind it waits"
+                ),
             }
-            // It comes again, and then has a turn.
-            Turn::Any
-        };
-        tokio::select! {
-            biased;
-            turn = reading => Some(turn),
-            () = self.staying_away() => None,
+            backoff.pause().await;
         }
+        // It comes again, and then has a turn.
+        Turn::Any
+    }
+
+    /// Leaves a channel once the handlers are done: whoever was given what comes behind their messages
+    /// would begin too early. It comes back as it is if the consumer closes meanwhile.
+    pub(super) async fn leave_in_order(&self, subscribed: Subscribed) -> Option<Subscribed> {
+        self.work.clear();
+        self.leaving.send_replace(true);
+        self.handlers.close();
+        let finished = tokio::select! {
+            () = self.closing.cancelled() => false,
+            () = self.handlers.wait() => true,
+        };
+        self.handlers.reopen();
+        self.leaving.send_replace(false);
+        if !finished {
+            return Some(subscribed);
+        }
+        let bound = self.client.options().connect_timeout;
+        // A channel that does not close in time is dropped.
+        let _ = timeout(bound, subscribed.channel.leave(self.is_alone())).await;
+        // A key that has halted meanwhile went back as well.
+        self.work.clear();
+        None
+    }
+
+    /// Whether the queue is this consumer's for as long as it is the active one.
+    pub(super) fn is_alone(&self) -> bool {
+        self.order.as_ref().is_some_and(|order| order.by == OrderedBy::Queue)
     }
 
     /// Stops what comes behind a message.

@@ -5,6 +5,7 @@ use std::{
     future::poll_fn,
     pin::pin,
     sync::{Arc, OnceLock, atomic::AtomicU64},
+    task::Poll,
     time::Duration,
 };
 
@@ -32,12 +33,12 @@ use crate::{
     retry::RetryPolicy,
     telemetry::ConsumeMeter,
     topology::declare_for_consumer,
-    transport::{BoxFuture, ConsumeChannel, ConsumeEvent, Subscription},
+    transport::{BoxFuture, ConsumeChannel, ConsumeEvent, Delivery, Subscription},
 };
 
 /// The pauses between attempts at consuming again: doubling between these, with jitter.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(100);
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// How long past the drain bound what has to end by itself may take: giving claims up, and the
 /// broker's taking of the last settlements.
@@ -68,6 +69,8 @@ pub(super) struct Core {
     pub(super) abort: CancellationToken,
     pub(super) deadline: OnceLock<Instant>,
     pub(super) handlers: TaskTracker,
+    /// Messages that wait in their turn are to go back.
+    pub(super) leaving: watch::Sender<bool>,
     pub(super) pacing: Pacing,
     pub(super) stranded: watch::Sender<Option<usize>>,
     pub(super) handle: Arc<dyn Handle>,
@@ -75,9 +78,11 @@ pub(super) struct Core {
 
 /// A channel, and what was last asked of it.
 pub(super) struct Subscribed {
-    channel: Box<dyn ConsumeChannel>,
+    pub(super) channel: Box<dyn ConsumeChannel>,
     prefetch: u16,
     paused: bool,
+    /// A delivery that has no place in the order yet.
+    unplaced: Option<Delivery>,
 }
 
 impl Core {
@@ -97,7 +102,7 @@ impl Core {
             arguments: Headers::new(),
         };
         let channel = link.subscribe(subscription).await?;
-        Ok(Subscribed { channel, prefetch, paused: false })
+        Ok(Subscribed { channel, prefetch, paused: false, unplaced: None })
     }
 
     /// Declares the dead-letter and waiting queues again, of which somebody has deleted one; says
@@ -149,10 +154,11 @@ impl Core {
 
     /// Does to a channel what is wanted; `None` if that cost it.
     async fn comply(&self, mut subscribed: Subscribed, wish: Wish) -> Option<Subscribed> {
-        if self.order.is_some() && wish.stays_away() {
+        let other = wish.stays_away() || subscribed.prefetch != wish.prefetch;
+        if self.order.is_some() && other {
             return self.leave_in_order(subscribed).await;
         }
-        let Subscribed { channel, prefetch, paused } = &mut subscribed;
+        let Subscribed { channel, prefetch, paused, .. } = &mut subscribed;
         let done = match (*paused, wish.paused) {
             (false, true) => {
                 let bound = Instant::now() + self.client.options().connect_timeout;
@@ -170,28 +176,6 @@ impl Core {
         }
         (*paused, *prefetch) = (wish.paused, wish.prefetch);
         Some(subscribed)
-    }
-
-    /// Where order matters nothing goes back before the handlers are done: somebody else would begin
-    /// with what comes behind. Then the broker puts each message in its place as the channel closes.
-    /// The channel comes back if the consumer closes meanwhile.
-    async fn leave_in_order(&self, subscribed: Subscribed) -> Option<Subscribed> {
-        self.work.clear();
-        self.handlers.close();
-        let finished = tokio::select! {
-            () = self.closing.cancelled() => false,
-            () = self.handlers.wait() => true,
-        };
-        self.handlers.reopen();
-        if !finished {
-            return Some(subscribed);
-        }
-        let bound = self.client.options().connect_timeout;
-        // A channel that does not close in time is dropped.
-        let _ = timeout(bound, subscribed.channel.close()).await;
-        // A key that has halted meanwhile went back as well.
-        self.work.clear();
-        None
     }
 
     /// Waits until something else is wanted.
@@ -269,7 +253,7 @@ impl Core {
         mut subscribed: Subscribed,
         wishes: &mut watch::Receiver<Wish>,
     ) -> Option<Subscribed> {
-        let channel = &mut subscribed.channel;
+        let Subscribed { channel, unplaced, .. } = &mut subscribed;
         let settler = channel.settler();
         let mut wanted = pin!(self.idle(wishes));
         let ordered_by = self.order.as_ref().map(|order| &order.by);
@@ -279,17 +263,21 @@ impl Core {
             tokio::select! {
                 biased;
                 () = &mut wanted => return Some(subscribed),
-                event = poll_fn(|context| channel.poll_next(context)) => match event {
+                event = poll_fn(|context| match unplaced.take() {
+                    Some(delivery) => Poll::Ready(ConsumeEvent::Delivery(delivery)),
+                    None => channel.poll_next(context),
+                }) => match event {
                     ConsumeEvent::Delivery(delivery) => {
                         let turn = match ordered_by {
                             None => Turn::Any,
-                            Some(OrderedBy::Payload) => {
-                                match self.turn_by_payload(&delivery, &*settler).await {
-                                    Some(turn) => turn,
-                                    // It goes back with the channel.
-                                    None => return Some(subscribed),
+                            Some(OrderedBy::Payload) => tokio::select! {
+                                biased;
+                                turn = self.turn_by_payload(&delivery, &*settler) => turn,
+                                () = &mut wanted => {
+                                    *unplaced = Some(delivery);
+                                    return Some(subscribed);
                                 }
-                            }
+                            },
                             Some(by) => by.turn(&delivery),
                         };
                         let settler = Arc::clone(&settler);
@@ -306,7 +294,7 @@ impl Core {
 
     /// Hands back what no handler has begun, waits for those running, makes sure that the broker
     /// has their settlements, and says how many had to be stopped. Where order matters everything
-    /// goes back with the channel, once the handlers are done.
+    /// goes back once the handlers are done.
     async fn drain(&self, open: Option<Subscribed>) -> usize {
         let deadline = self.deadline.get().copied().unwrap_or_else(Instant::now);
         let waiting = self.work.close();
@@ -327,9 +315,14 @@ impl Core {
         }
         if let Some(channel) = channel {
             let bound = deadline.max(Instant::now() + GRACE);
+            let close = match &self.order {
+                Some(_) => channel.leave(self.is_alone()),
+                None => channel.close(),
+            };
             // A channel that does not close in time is dropped.
-            let _ = timeout_at(bound, channel.close()).await;
+            let _ = timeout_at(bound, close).await;
         }
+        self.work.clear();
         stranded
     }
 }

@@ -121,7 +121,7 @@ impl Settling<'_> {
     /// Waits, holding the prefetch slot and no handler; not past the closing of the consumer.
     async fn hold(&self, wait: Duration) {
         tokio::select! {
-            () = self.core.closing.cancelled() => {}
+            () = self.core.left() => {}
             () = tokio::time::sleep(wait) => {}
         }
     }
@@ -175,7 +175,7 @@ impl Settling<'_> {
                 "the copy of a message did not land; the message {next} in {wait:?}"
             );
             self.hold(wait).await;
-            if !stays || core.closing.is_cancelled() {
+            if !stays || core.closing.is_cancelled() || *core.leaving.borrow() {
                 return self.give_back();
             }
         }

@@ -35,6 +35,7 @@ pub(super) const NO_PREFETCH: &str =
     "the prefetch is 0, which would be no bound at all; it is at least 1";
 
 /// All of a consumer's settings that do not concern its payload.
+#[derive(Clone)]
 pub(super) struct Settings {
     pub(super) client: Client,
     pub(super) queue: Arc<str>,
@@ -157,6 +158,7 @@ impl Recipe {
             abort: CancellationToken::new(),
             deadline: OnceLock::new(),
             handlers: TaskTracker::new(),
+            leaving: watch::Sender::new(false),
             pacing: Pacing::default(),
             stranded: watch::Sender::new(None),
             handle: Arc::clone(&self.handle),

@@ -40,6 +40,10 @@ impl<T> PartitionedConsumerBuilder<T> {
 impl<T, C> PartitionedConsumerBuilder<T, C> {
     /// How many messages the broker hands over of each partition before the first of these is
     /// settled. Default 20, at least 1. One of them is handled at a time.
+    ///
+    /// Every process has to have the same. What one process gives back another one is given first, but
+    /// a quorum queue puts what comes back behind what came back before: a process that is given only
+    /// a part of it, because its prefetch is smaller, and gives that back in turn, breaks the order.
     pub fn prefetch(mut self, count: u16) -> Self {
         self.each = self.each.prefetch(count);
         self

@@ -118,18 +118,34 @@ impl ConsumeChannel for AmqpConsume {
     }
 
     fn close(self: Box<Self>) -> BoxFuture<'static, ()> {
+        Box::pin(async move { self.close_after(self.inner.flush()).await })
+    }
+
+    fn leave(self: Box<Self>, alone: bool) -> BoxFuture<'static, ()> {
         Box::pin(async move {
-            let take = async {
-                self.inner.flush().await?;
-                self.inner.close().await
+            let flush = async {
+                if alone {
+                    self.inner.flush_beside().await
+                } else {
+                    self.inner.flush_in_time().await
+                }
             };
-            // Where this fails or takes too long, the drop closes the channel as it is.
-            let _ = timeout(self.inner.core.step, take).await;
+            self.close_after(flush).await;
         })
     }
 }
 
 impl AmqpConsume {
+    /// Closes the channel once the broker has all settlements.
+    async fn close_after(&self, flush: impl Future<Output = Result<(), Over>>) {
+        let take = async {
+            flush.await?;
+            self.inner.close().await
+        };
+        // Where this fails or takes too long, the drop closes the channel as it is.
+        let _ = timeout(self.inner.core.step, take).await;
+    }
+
     /// Runs `work` to its end, whether or not this is dropped.
     async fn complete(
         &self,

@@ -352,6 +352,10 @@ impl ConsumeChannel for MemoryChannel {
         // Settling is done by the time it returns, so dropping is all there is to do.
         Box::pin(async move { drop(self) })
     }
+
+    fn leave(self: Box<Self>, _alone: bool) -> BoxFuture<'static, ()> {
+        self.close()
+    }
 }
 
 impl Drop for MemoryChannel {

@@ -251,6 +251,8 @@ on_every_broker! {
                 tokio::task::yield_now().await;
             }
             drop(consumer);
+            // What comes next would otherwise be given what is behind.
+            bench.eventually_consumers(0).await;
         }
         let handler = { let log = log.clone(); move |message| log.clone().handle(message) };
         let builder = bench.mq.consumer::<String>(&*bench.queue).concurrency(4);

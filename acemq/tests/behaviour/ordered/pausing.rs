@@ -66,7 +66,7 @@ on_every_broker! {
         bench.mq.close().await.unwrap();
     }
 
-    async fn another_prefetch_keeps_the_order(broker: Broker) {
+    async fn a_larger_prefetch_keeps_the_order(broker: Broker) {
         let bench = Bench::new(&broker).await;
         let log = Log::default();
         let handler = { let log = log.clone(); move |message| log.clone().handle(message) };
@@ -74,7 +74,7 @@ on_every_broker! {
         let consumer = builder.ordered_by_header("x-key").start(handler).await.unwrap();
         let publisher = bench.mq.publisher("", &*bench.queue);
         let changing = async {
-            for prefetch in [5, 1, 20, 3, 50] {
+            for prefetch in [3, 5, 20, 50] {
                 consumer.set_prefetch(prefetch).await.unwrap();
             }
         };
@@ -95,18 +95,44 @@ on_every_broker! {
         assert_eq!(group.scale_to(2).await.unwrap_err().kind(), ErrorKind::Config);
         group.close().await.unwrap();
 
-        let name = partitions_of(&broker, "orders", 2);
-        let orders = bench.mq.partitions(&*name, 2).await.unwrap();
-        let consumer = orders.consumer::<String>().start(gate.handler()).await.unwrap();
-        let partition = consumer.partition(0).unwrap();
-        let error = partition.set_prefetch(7).await.unwrap_err();
+        let consumer = ordered().prefetch(5).start(gate.handler()).await.unwrap();
+        let error = consumer.set_prefetch(4).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
-        partition.pause().await.unwrap();
-        partition.set_prefetch(7).await.unwrap();
-        partition.resume().await.unwrap();
-        assert_eq!(partition.state(), ConsumerState::Receiving);
-        consumer.close().await.unwrap();
-        bench.mq.delete_exchange(&name).await.unwrap();
+        consumer.pause().await.unwrap();
+        assert_eq!(consumer.set_prefetch(4).await.unwrap_err().kind(), ErrorKind::Unsupported);
+        consumer.set_prefetch(5).await.unwrap();
         bench.mq.close().await.unwrap();
+    }
+
+    // promise: OR-4
+    async fn a_partition_pauses_and_takes_a_larger_prefetch_in_order(broker: Broker) {
+        let mq = broker.client().await;
+        let name = partitions_of(&broker, "orders", 1);
+        let orders = mq.partitions(&*name, 1).await.unwrap();
+        let log = Log::default();
+        let handler = { let log = log.clone(); move |message| log.clone().handle(message) };
+        let consumer = orders.consumer::<String>().prefetch(5).start(handler).await.unwrap();
+        let publisher = orders.publisher::<String>();
+        let sending = async {
+            for number in 0..60 {
+                publisher.send("0", &payload("0", number)).await.unwrap();
+            }
+        };
+        let changing = async {
+            let partition = consumer.partition(0).unwrap();
+            for prefetch in [7, 12, 20] {
+                partition.set_prefetch(prefetch).await.unwrap();
+                assert_eq!(partition.state(), ConsumerState::Receiving);
+                partition.pause().await.unwrap();
+                assert_eq!(partition.state(), ConsumerState::Paused);
+                partition.resume().await.unwrap();
+            }
+        };
+        tokio::join!(sending, changing);
+        eventually("all are handled", SOON, async || consumer.counters().acknowledged == 60).await;
+        log.in_order(1, 60);
+        consumer.close().await.unwrap();
+        mq.delete_exchange(&name).await.unwrap();
+        mq.close().await.unwrap();
     }
 }

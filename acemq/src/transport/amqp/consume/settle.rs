@@ -40,15 +40,35 @@ impl SubscriptionChannel {
     pub(super) async fn flush(&self) -> Result<(), Over> {
         let Some(drain) = self.lock().drain else { return self.cancel().await };
         if self.lock().settled - drain.settled > Self::PASSED_ON {
-            // There is nothing left to ask that would wait for the queue's log, so it is given
-            // several times what it needed a moment ago. That is likely to be enough, not sure
-            // to be: what is lost nevertheless is delivered again.
-            for _ in 0..5 {
-                tokio::time::sleep(Self::PAUSE.max(drain.commit * 2)).await;
-                self.round_trip().await?;
-            }
+            // There is nothing left to ask that would wait for the queue's log.
+            self.give_time(Self::PAUSE.max(drain.commit * 2)).await?;
         }
         self.round_trip().await
+    }
+
+    /// As [`flush`](Self::flush), without cancelling anything: another consumer of this channel's
+    /// waits for the queue's log as well. For queues with a single active consumer; of another one's
+    /// messages it would be given some.
+    pub(super) async fn flush_beside(&self) -> Result<(), Over> {
+        let prefetch = self.lock().prefetch;
+        self.begin(prefetch).await?;
+        self.round_trip().await
+    }
+
+    /// As [`flush`](Self::flush), without asking for anything that would change who is given what.
+    pub(super) async fn flush_in_time(&self) -> Result<(), Over> {
+        self.give_time(Self::PAUSE).await?;
+        self.round_trip().await
+    }
+
+    /// Gives the queue several times the pause in which it commits. That is likely to be enough, not
+    /// sure to be: what is lost nevertheless is delivered again.
+    async fn give_time(&self, pause: Duration) -> Result<(), Over> {
+        for _ in 0..5 {
+            tokio::time::sleep(pause).await;
+            self.round_trip().await?;
+        }
+        Ok(())
     }
 
     /// Whatever was written before has reached the channel process when this returns.
