@@ -37,11 +37,19 @@ impl<T: Serialize + Sync + ?Sized> Encode<T> for Json {
     }
 
     async fn encode(&self, payload: &T) -> Result<Bytes> {
-        let mut body = Vec::with_capacity(USUAL_LENGTH);
-        match serde_json::to_writer(&mut body, &Guarded::<_, Form>::new(payload)) {
-            Ok(()) => Ok(body.into()),
-            Err(cause) => Err(unwritable("JSON", cause)),
-        }
+        write(Vec::new(), payload).map(Into::into)
+    }
+
+    async fn encode_onto(&self, buffer: Vec<u8>, payload: &T) -> Result<Vec<u8>> {
+        write(buffer, payload)
+    }
+}
+
+fn write<T: Serialize + ?Sized>(mut buffer: Vec<u8>, payload: &T) -> Result<Vec<u8>> {
+    buffer.reserve(USUAL_LENGTH);
+    match serde_json::to_writer(&mut buffer, &Guarded::<_, Form>::new(payload)) {
+        Ok(()) => Ok(buffer),
+        Err(cause) => Err(unwritable("JSON", cause)),
     }
 }
 

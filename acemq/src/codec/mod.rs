@@ -49,7 +49,7 @@ use crate::{
 };
 
 /// Room for many a body, in bytes: one that grows into its length is copied each time it doubles.
-const USUAL_LENGTH: usize = 512;
+pub(crate) const USUAL_LENGTH: usize = 512;
 
 /// Writes payloads of type `T`.
 ///
@@ -69,6 +69,24 @@ pub trait Encode<T: ?Sized>: Send + Sync + 'static {
     /// # Errors
     /// [`ErrorKind::Encode`](crate::ErrorKind::Encode) where the format cannot say the value.
     fn encode(&self, payload: &T) -> impl Future<Output = Result<::bytes::Bytes>> + Send;
+
+    /// Writes a payload behind what `buffer` has, and gives the buffer back. For codecs around other
+    /// ones, which put something before the body; where a codec writes into buffers anyway, doing it
+    /// here spares them a copy. Unless said otherwise it is one.
+    ///
+    /// # Errors
+    /// As [`encode`](Self::encode).
+    fn encode_onto(
+        &self,
+        mut buffer: Vec<u8>,
+        payload: &T,
+    ) -> impl Future<Output = Result<Vec<u8>>> + Send {
+        let encoded = self.encode(payload);
+        async move {
+            buffer.extend_from_slice(&encoded.await?);
+            Ok(buffer)
+        }
+    }
 }
 
 /// Reads payloads of type `T`.

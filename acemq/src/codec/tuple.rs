@@ -19,6 +19,14 @@ macro_rules! tuple {
             fn encode(&self, payload: &T) -> impl Future<Output = Result<Bytes>> + Send {
                 self.0.encode(payload)
             }
+
+            fn encode_onto(
+                &self,
+                buffer: Vec<u8>,
+                payload: &T,
+            ) -> impl Future<Output = Result<Vec<u8>>> + Send {
+                self.0.encode_onto(buffer, payload)
+            }
         }
 
         #[diagnostic::do_not_recommend]

@@ -102,8 +102,9 @@ impl<T: Sync + ?Sized, C: Encode<T>> Encode<T> for Encrypted<C> {
     }
 
     async fn encode(&self, payload: &T) -> Result<Bytes> {
-        let plain = self.inner.encode(payload).await?;
-        self.keys.writing().seal(&plain)
+        let key = self.keys.writing();
+        let (frame, nonce) = key.begin()?;
+        key.seal(self.inner.encode_onto(frame, payload).await?, nonce)
     }
 }
 

@@ -9,11 +9,14 @@ use aws_lc_rs::{
     aead::{AES_128_GCM, AES_192_GCM, AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey},
     rand,
 };
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use zeroize::Zeroizing;
 
 use super::frame;
-use crate::error::{Error, ErrorKind, Result};
+use crate::{
+    codec::USUAL_LENGTH,
+    error::{Error, ErrorKind, Result},
+};
 
 /// Of every algorithm that a key can have.
 pub(super) const TAG_LEN: usize = 16;
@@ -176,37 +179,43 @@ impl Key {
         Ok(Self { head: frame::head(&id), id, cipher: LessSafeKey::new(cipher) })
     }
 
-    pub(super) fn seal(&self, plain: &[u8]) -> Result<Bytes> {
+    /// A frame up to where its body begins, with a nonce that this key has never sealed with.
+    pub(super) fn begin(&self) -> Result<(Vec<u8>, [u8; NONCE_LEN])> {
         let mut nonce = [0; NONCE_LEN];
         fill(&mut nonce)?;
-        self.seal_with(nonce, plain)
+        Ok((self.begin_with(nonce), nonce))
     }
 
-    /// For a nonce that this key has never sealed with.
-    pub(super) fn seal_with(&self, nonce: [u8; NONCE_LEN], plain: &[u8]) -> Result<Bytes> {
-        let body_from = self.head.len() + NONCE_LEN;
-        let mut frame = BytesMut::with_capacity(body_from + plain.len() + TAG_LEN);
-        frame.put_slice(&self.head);
-        frame.put_slice(&nonce);
-        frame.put_slice(plain);
+    pub(super) fn begin_with(&self, nonce: [u8; NONCE_LEN]) -> Vec<u8> {
+        let mut frame = Vec::with_capacity(self.head.len() + NONCE_LEN + TAG_LEN + USUAL_LENGTH);
+        frame.extend_from_slice(&self.head);
+        frame.extend_from_slice(&nonce);
+        frame
+    }
+
+    /// Encrypts what was written into a frame that was begun with this nonce.
+    pub(super) fn seal(&self, mut frame: Vec<u8>, nonce: [u8; NONCE_LEN]) -> Result<Bytes> {
+        let failed = |why| Error::new(ErrorKind::Encode, format!("encrypt the body: {why}"));
+        let is_kept = frame.starts_with(&self.head);
+        let body = frame
+            .get_mut(self.head.len() + NONCE_LEN..)
+            .filter(|_| is_kept)
+            .ok_or_else(|| failed("the codec inside has not kept what was before it"))?;
+        let nonce = Nonce::assume_unique_for_key(nonce);
         let tag = self
             .cipher
-            .seal_in_place_separate_tag(
-                Nonce::assume_unique_for_key(nonce),
-                Aad::from(&*self.head),
-                &mut frame[body_from..],
-            )
-            .map_err(|_| Error::new(ErrorKind::Encode, "encrypt the body: it is too large"))?;
-        frame.put_slice(tag.as_ref());
-        Ok(frame.freeze())
+            .seal_in_place_separate_tag(nonce, Aad::from(&*self.head), body)
+            .map_err(|_| failed("it is too large"))?;
+        frame.extend_from_slice(tag.as_ref());
+        Ok(frame.into())
     }
 
     /// The plain text, or nothing: what was wrong would tell an attacker something.
     pub(super) fn open(&self, nonce: [u8; NONCE_LEN], head: &[u8], sealed: &[u8]) -> Option<Bytes> {
-        let mut plain = sealed.to_vec();
+        let (text, tag) = sealed.split_at_checked(sealed.len().checked_sub(TAG_LEN)?)?;
+        let mut plain = vec![0; text.len()];
         let nonce = Nonce::assume_unique_for_key(nonce);
-        let length = self.cipher.open_in_place(nonce, Aad::from(head), &mut plain).ok()?.len();
-        plain.truncate(length);
+        self.cipher.open_separate_gather(nonce, Aad::from(head), text, tag, &mut plain).ok()?;
         Some(plain.into())
     }
 }

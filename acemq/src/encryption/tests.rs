@@ -56,6 +56,13 @@ fn keys() -> Keyring {
     Keyring::new("2026-01", vector_key()).unwrap()
 }
 
+fn sealed(keys: &Keyring, nonce: [u8; 12], plain: &str) -> Bytes {
+    let key = keys.writing();
+    let mut frame = key.begin_with(nonce);
+    frame.extend_from_slice(plain.as_bytes());
+    key.seal(frame, nonce).unwrap()
+}
+
 async fn refusal(codec: &Encrypted<Text>, body: impl Into<Bytes>) -> Error {
     let error = Decode::<String>::decode(codec, body.into(), None).await.unwrap_err();
     assert_eq!((error.kind(), error.is_transient()), (ErrorKind::Decode, false), "{error}");
@@ -72,7 +79,31 @@ async fn the_familys_frames_are_read_and_written_byte_for_byte() {
         assert_eq!(read, plain);
         assert_eq!(Encrypted::key_id_of(&frame), Some(key_id));
         let nonce = bytes(nonce).try_into().unwrap();
-        assert_eq!(keys.writing().seal_with(nonce, plain.as_bytes()).unwrap(), frame);
+        assert_eq!(sealed(&keys, nonce, plain), frame);
+    }
+}
+
+#[tokio::test]
+async fn a_codec_inside_that_loses_the_frame_is_an_error() {
+    struct Forgetful;
+
+    impl Encode<str> for Forgetful {
+        fn content_type(&self) -> &str {
+            "text/plain"
+        }
+
+        async fn encode(&self, payload: &str) -> crate::Result<Bytes> {
+            Ok(payload.to_owned().into())
+        }
+
+        async fn encode_onto(&self, _buffer: Vec<u8>, payload: &str) -> crate::Result<Vec<u8>> {
+            Ok(payload.into())
+        }
+    }
+
+    for payload in ["o-1", "a payload that is longer than what was before it"] {
+        let error = Encrypted::new(Forgetful, keys()).encode(payload).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Encode);
     }
 }
 

@@ -41,6 +41,8 @@ async fn the_familys_bytes_are_read_and_written() {
     let order =
         OrderPlaced { order_id: "o-1".to_owned(), total_cents: 4_250, tenant: "acme".to_owned() };
     assert_eq!(Protobuf.encode(&order).await.unwrap(), go);
+    let behind = Protobuf.encode_onto(b"before".to_vec(), &order).await.unwrap();
+    assert_eq!(behind, [b"before", &*go].concat());
     assert_eq!(decode::<OrderPlaced>(go).await.unwrap(), order);
 }
 
@@ -67,6 +69,18 @@ async fn a_message_of_defaults_is_an_empty_body_and_comes_back() {
     let body = Protobuf.encode(&OrderPlaced::default()).await.unwrap();
     assert!(body.is_empty());
     assert_eq!(decode::<OrderPlaced>(body).await.unwrap(), OrderPlaced::default());
+}
+
+#[tokio::test]
+async fn bytes_of_a_long_body_share_it() {
+    for length in [0, 100, SHARED_FROM, 1_000_000] {
+        let message = Nested { bytes: vec![7; length].into(), ..Nested::default() };
+        let body = Protobuf.encode(&message).await.unwrap();
+        let read: Nested = decode(body.clone()).await.unwrap();
+        assert_eq!(read, message);
+        let shares = body.as_ptr_range().contains(&read.bytes.as_ptr());
+        assert_eq!(shares, length >= SHARED_FROM, "{length} bytes");
+    }
 }
 
 #[tokio::test]

@@ -26,6 +26,20 @@ fn each_codec_says_what_it_writes() {
     assert_eq!(Encode::<[u8]>::content_type(&RawBytes::default()), "application/octet-stream");
 }
 
+#[tokio::test]
+async fn a_codec_writes_behind_what_is_there() {
+    async fn check(codec: impl Encode<str>) {
+        let body = codec.encode("o-1").await.unwrap();
+        let behind = codec.encode_onto(b"before".to_vec(), "o-1").await.unwrap();
+        assert_eq!(behind, [b"before", &*body].concat());
+    }
+    check(Json).await;
+    check(Text).await;
+    check((Json, Text)).await;
+    check((Text, Json)).await;
+    assert!(Json.encode_onto(Vec::new(), &f64::NAN).await.is_err());
+}
+
 #[test]
 fn json_reads_its_own_types_and_what_has_none() {
     let accepts = |content_type| Decode::<String>::accepts(&Json, content_type);
