@@ -231,9 +231,9 @@ proptest! {
             let mut run = saga.run(0);
             let ended = polled(&mut run, polls).await.is_some();
             drop(run);
-            let begun = trace.count("do");
+            let begun = trace.count("do ");
             saga.drain().await;
-            prop_assert_eq!(trace.count("do"), begun);
+            prop_assert_eq!(trace.count("do "), begun);
             let expected = if polls == 0 {
                 Expected::default()
             } else {
