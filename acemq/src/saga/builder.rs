@@ -4,7 +4,7 @@ use std::{collections::HashSet, fmt, marker::PhantomData, sync::Arc, time::Durat
 
 use super::{
     in_process::Saga,
-    path::{Path, Start, Then},
+    path::{Start, Steps, Then},
     step::{Functions, Step, StepOptions, action, refused},
 };
 #[cfg(doc)]
@@ -22,19 +22,19 @@ pub struct SagaBuilder<In> {
 /// `In`, and the step makes an `N` of a `Cur`.
 #[must_use = "a saga is made by `build`"]
 pub struct SagaStepBuilder<In, Cur, N> {
-    name: String,
-    /// The steps before this one.
-    steps: Vec<Arc<StepOptions>>,
-    before: Box<dyn Path<In, Cur>>,
+    before: Steps<In, Cur>,
     options: StepOptions,
     functions: Functions<Cur, N>,
 }
 
-impl<In> SagaBuilder<In> {
-    pub(super) fn new(name: String) -> Self {
-        Self { name, input: PhantomData }
+impl<In> Saga<In, In> {
+    /// Declares a saga of that name, which results and logs show. Its steps follow.
+    pub fn named(name: impl Into<String>) -> SagaBuilder<In> {
+        SagaBuilder { name: name.into(), input: PhantomData }
     }
+}
 
+impl<In> SagaBuilder<In> {
     /// Adds the first step: an `async fn(In) -> Result<N, HandlerError>`, or a closure. See
     /// [`SagaStepBuilder::step`].
     pub fn step<N, F, Fut>(self, name: impl Into<String>, function: F) -> SagaStepBuilder<In, In, N>
@@ -43,13 +43,8 @@ impl<In> SagaBuilder<In> {
         F: Fn(In) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<N, HandlerError>> + Send + 'static,
     {
-        SagaStepBuilder {
-            name: self.name,
-            steps: Vec::new(),
-            before: Box::new(Start),
-            options: StepOptions::new(name.into()),
-            functions: Functions::new(action(function)),
-        }
+        let before = Steps { saga: self.name, options: Vec::new(), path: Box::new(Start) };
+        before.then(name.into(), function)
     }
 }
 
@@ -147,14 +142,7 @@ where
         F: Fn(N) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<M, HandlerError>> + Send + 'static,
     {
-        let (saga, steps, path) = self.settled();
-        SagaStepBuilder {
-            name: saga,
-            steps,
-            before: path,
-            options: StepOptions::new(name.into()),
-            functions: Functions::new(action(function)),
-        }
+        self.settled().then(name.into(), function)
     }
 
     /// Makes the saga, which can be run as often as wanted.
@@ -163,28 +151,48 @@ where
     /// [`ErrorKind::Config`] for a saga or step without a name, two steps of one name, a timeout of
     /// zero, and a retry policy that contradicts itself.
     pub fn build(self) -> Result<Saga<In, N>> {
-        let (name, steps, path) = self.settled();
-        if name.is_empty() {
-            return Err(refused(&name, "it has no name"));
-        }
-        let mut seen = HashSet::new();
-        for step in &steps {
-            step.check(&name)?;
-            if !seen.insert(&*step.name) {
-                let why = format!("two of its steps are called \"{}\"", step.name);
-                return Err(refused(&name, &why));
-            }
-        }
-        Ok(Saga::new(name, steps, path))
+        let steps = self.settled();
+        steps.check()?;
+        Ok(Saga::new(steps))
     }
 
     /// With the latest step among the others.
-    fn settled(self) -> (String, Vec<Arc<StepOptions>>, Box<dyn Path<In, N>>) {
-        let Self { name, mut steps, before, options, functions } = self;
-        let options = Arc::new(options);
-        steps.push(Arc::clone(&options));
-        let path = Then { before, step: Step { options, functions } };
-        (name, steps, Box::new(path))
+    fn settled(self) -> Steps<In, N> {
+        let Self { before: Steps { saga, mut options, path }, options: latest, functions } = self;
+        let latest = Arc::new(latest);
+        options.push(Arc::clone(&latest));
+        let path = Then { before: path, step: Step { options: latest, functions } };
+        Steps { saga, options, path: Box::new(path) }
+    }
+}
+
+impl<In, Cur> Steps<In, Cur> {
+    fn then<N, F, Fut>(self, name: String, function: F) -> SagaStepBuilder<In, Cur, N>
+    where
+        F: Fn(Cur) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<N, HandlerError>> + Send + 'static,
+    {
+        SagaStepBuilder {
+            before: self,
+            options: StepOptions::new(name),
+            functions: Functions::new(action(function)),
+        }
+    }
+
+    /// Refuses what cannot work.
+    fn check(&self) -> Result<()> {
+        if self.saga.is_empty() {
+            return Err(refused(&self.saga, "it has no name"));
+        }
+        let mut seen = HashSet::new();
+        for step in &self.options {
+            step.check(&self.saga)?;
+            if !seen.insert(&*step.name) {
+                let why = format!("two of its steps are called \"{}\"", step.name);
+                return Err(refused(&self.saga, &why));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -197,7 +205,7 @@ impl<In> fmt::Debug for SagaBuilder<In> {
 impl<In, Cur, N> fmt::Debug for SagaStepBuilder<In, Cur, N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SagaStepBuilder")
-            .field("name", &self.name)
+            .field("name", &self.before.saga)
             .field("step", &self.options)
             .finish_non_exhaustive()
     }

@@ -4,7 +4,11 @@ use std::{fmt, sync::Arc};
 
 use tokio_util::task::TaskTracker;
 
-use super::{builder::SagaBuilder, path::Path, running::RunSaga, step::StepOptions};
+use super::{
+    path::{Path, Steps},
+    running::RunSaga,
+    step::StepOptions,
+};
 
 /// Steps that are taken one after the other, and of which the finished ones are undone, the last one
 /// first, when one fails. It is given an `In` and makes an `Out`.
@@ -72,23 +76,13 @@ pub struct Saga<In, Out = In> {
     left: TaskTracker,
 }
 
-impl<In> Saga<In, In> {
-    /// Declares a saga of that name, which results and logs show. Its steps follow.
-    pub fn named(name: impl Into<String>) -> SagaBuilder<In> {
-        SagaBuilder::new(name.into())
-    }
-}
-
 impl<In, Out> Saga<In, Out> {
-    pub(super) fn new(
-        name: String,
-        steps: Vec<Arc<StepOptions>>,
-        path: Box<dyn Path<In, Out>>,
-    ) -> Self {
+    pub(super) fn new(steps: Steps<In, Out>) -> Self {
         let left = TaskTracker::new();
         // It takes tasks all the same; this is what lets `drain` see that there are none.
         left.close();
-        Self { name: name.into(), steps: steps.into(), path: path.into(), left }
+        let Steps { saga, options, path } = steps;
+        Self { name: saga.into(), steps: options.into(), path: path.into(), left }
     }
 
     /// Its name.

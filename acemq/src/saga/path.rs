@@ -1,6 +1,12 @@
 //! The way from what a saga is given to what comes out of its last step.
 
-use super::{failure::StepFailure, journal::Journal, step::Step};
+use std::sync::Arc;
+
+use super::{
+    failure::StepFailure,
+    journal::Journal,
+    step::{Step, StepOptions},
+};
 use crate::transport::BoxFuture;
 
 /// The steps up to one that makes an `Out`.
@@ -11,6 +17,13 @@ pub(super) trait Path<In, Out>: Send + Sync {
         input: In,
         journal: &'a mut Journal,
     ) -> BoxFuture<'a, Result<Out, StepFailure>>;
+}
+
+/// The steps of a saga, or what there is of them so far.
+pub(super) struct Steps<In, Out> {
+    pub(super) saga: String,
+    pub(super) options: Vec<Arc<StepOptions>>,
+    pub(super) path: Box<dyn Path<In, Out>>,
 }
 
 /// Before the first step.

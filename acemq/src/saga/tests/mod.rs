@@ -64,7 +64,7 @@ async fn hangs<T>(_: u32) -> Result<T, HandlerError> {
     std::future::pending().await
 }
 
-fn names<'a>(failures: &'a [StepFailure]) -> Vec<&'a str> {
+fn names(failures: &[StepFailure]) -> Vec<&str> {
     failures.iter().map(StepFailure::step).collect()
 }
 

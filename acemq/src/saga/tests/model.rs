@@ -197,11 +197,10 @@ fn happened(trace: &Trace, result: &SagaResult<usize>) -> Expected {
     }
 }
 
-fn on_a_paused_clock(
-    test: impl Future<Output = Result<(), TestCaseError>>,
-) -> Result<(), TestCaseError> {
+/// A runtime whose clock is paused.
+fn paused() -> tokio::runtime::Runtime {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
-    runtime.enable_time().start_paused(true).build().unwrap().block_on(test)
+    runtime.enable_time().start_paused(true).build().unwrap()
 }
 
 proptest! {
@@ -210,7 +209,7 @@ proptest! {
     fn whatever_fails_each_finished_step_is_compensated_or_listed_in_order(
         plan in vec(planned(), 1..6),
     ) {
-        on_a_paused_clock(async {
+        paused().block_on(async {
             let trace = Trace::default();
             let result = built(&plan, &trace).run(0).await;
             prop_assert_eq!(happened(&trace, &result), expected(&plan, usize::MAX));
@@ -225,7 +224,7 @@ proptest! {
         plan in vec(planned(), 1..6),
         polls in 0..40usize,
     ) {
-        on_a_paused_clock(async {
+        paused().block_on(async {
             let trace = Trace::default();
             let saga = built(&plan, &trace);
             let mut run = saga.run(0);
