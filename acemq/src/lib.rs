@@ -49,6 +49,7 @@
 //! | duplicates | [`ConsumerBuilder::idempotent`], [`IdempotencyStore`] |
 //! | exactly once in effect | [`ConsumerBuilder::start_in_transaction`], and the crate `acemq-sql` |
 //! | work that passes through several steps | [`Client::pipeline`], [`PipelineBuilder`], [`Itinerary`] |
+//! | steps that are undone when a later one fails | [`Saga`], [`SagaResult`] |
 //! | messages that commit with a database | [`OutboxRelay`], [`OutboxRecord`], and the crate `acemq-sql` |
 //! | removing what is done with | [`Maintenance`] |
 //! | formats | [`Json`], [`Text`], [`RawBytes`], [`AnyFormat`], [`Format`], `Xml`, `Yaml`, `Toml`, `Avro`, `Protobuf`, [`Encode`], [`Decode`] |
@@ -68,7 +69,7 @@
 //! Every wait is bounded, and every future may be dropped at any await: no message is lost by it.
 //! What works in the background stops when its handle ([`Consumer`], [`ConsumerGroup`],
 //! [`Responder`], [`Requester`], [`Pipeline`], [`Replay`], [`OutboxRelay`], [`Maintenance`]) is
-//! dropped.
+//! dropped. A [`Saga`]'s run does not: it undoes what it has done.
 //!
 //! # Features
 //!
@@ -105,6 +106,7 @@ mod publish;
 mod replay;
 mod request;
 mod retry;
+mod saga;
 mod schema;
 #[cfg(test)]
 #[path = "../tests/support/broker.rs"]
@@ -171,6 +173,7 @@ pub use replay::{
 };
 pub use request::{Requester, RequesterBuilder, RequesterCounters, Requests, SendRequest};
 pub use retry::RetryPolicy;
+pub use saga::{RunSaga, Saga, SagaBuilder, SagaResult, SagaStepBuilder, StepFailure};
 pub use schema::{
     MemorySchemaRegistry, RegisteredSchema, SchemaFormat, SchemaId, SchemaRegistry,
     SharedSchemaRegistry,

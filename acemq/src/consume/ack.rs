@@ -86,6 +86,10 @@ impl HandlerError {
     pub fn is_fatal(&self) -> bool {
         self.fatal
     }
+
+    pub(crate) fn cause(&self) -> &(dyn std::error::Error + 'static) {
+        &*self.cause
+    }
 }
 
 impl<E: std::error::Error + Send + Sync + 'static> From<E> for HandlerError {

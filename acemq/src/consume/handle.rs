@@ -392,7 +392,7 @@ async fn answer(core: &Core, place: &Place<'_>, ack: Ack) -> Verdict {
     }
 }
 
-pub(super) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
     panic
         .downcast_ref::<&str>()
         .copied()

@@ -50,4 +50,7 @@ pub use self::{
     start::StartConsumer,
     transaction::{CommitError, TransactionClaim, TransactionalStore},
 };
-pub(crate) use self::{handle::payload_of, message::Received};
+pub(crate) use self::{
+    handle::{panic_text, payload_of},
+    message::Received,
+};

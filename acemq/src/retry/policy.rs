@@ -140,6 +140,11 @@ impl RetryPolicy {
         }
     }
 
+    /// How long whoever waits in the process does so after `attempt` failed.
+    pub(crate) fn pause_after(&self, attempt: u32) -> Duration {
+        self.vary(self.wait_after(attempt))
+    }
+
     /// The waiting queues of this policy, distinct by name.
     pub(crate) fn rungs(&self, queue: &str) -> Vec<Rung> {
         let mut rungs: Vec<Rung> = Vec::new();

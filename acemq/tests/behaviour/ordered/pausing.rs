@@ -1,8 +1,10 @@
 //! Pausing, another prefetch, and groups, where order matters.
 
+use std::{pin::pin, time::Duration};
+
 use acemq::{ConsumerState, ErrorKind, OnFailure};
-use futures_util::FutureExt as _;
 use testkit::eventually;
+use tokio::time::timeout;
 
 use super::{Log, partitions_of, payload, send_all};
 use crate::{
@@ -12,6 +14,8 @@ use crate::{
     },
     on_every_broker,
 };
+
+const MOMENT: Duration = Duration::from_millis(50);
 
 on_every_broker! {
     // promise: OR-4
@@ -24,20 +28,16 @@ on_every_broker! {
         eventually("one of each key runs", SOON, async || gate.begun().len() == 2).await;
         bench.eventually_ready(&bench.queue, 0).await;
 
-        let mut pausing = Box::pin(consumer.pause());
-        // Whatever comes behind them stays here for as long as they run.
-        assert!(pausing.as_mut().now_or_never().is_none());
-        gate.let_go(1);
-        eventually("one is done", SOON, async || consumer.counters().acknowledged == 1).await;
-        assert!(pausing.as_mut().now_or_never().is_none());
-        assert_eq!(bench.ready(&bench.queue).await, 0);
-        gate.let_go(1);
+        let mut pausing = pin!(consumer.pause());
+        assert!(timeout(MOMENT, &mut pausing).await.is_err(), "it did not wait for its handlers");
+        assert_eq!(bench.ready(&bench.queue).await, 0, "somebody may begin with what is behind");
+        gate.let_go(6);
         pausing.await.unwrap();
         assert_eq!(consumer.state(), ConsumerState::Paused);
-        assert_eq!((consumer.counters().acknowledged, gate.begun().len()), (2, 2));
-        bench.eventually_ready(&bench.queue, 4).await;
+        let begun = gate.begun().len() as u64;
+        assert_eq!(consumer.counters().acknowledged, begun);
+        bench.eventually_ready(&bench.queue, 6 - begun).await;
 
-        gate.let_go(4);
         consumer.resume().await.unwrap();
         settled(&consumer, 6).await;
         for key in ["0", "1"] {
@@ -61,7 +61,7 @@ on_every_broker! {
             .unwrap();
         send_all(&bench.mq.publisher("", &*bench.queue), 1, 2).await;
         eventually("it has failed", SOON, async || consumer.counters().retried == 1).await;
-        tokio::time::timeout(SOON, consumer.pause()).await.expect("it waited").unwrap();
+        timeout(SOON, consumer.pause()).await.expect("it waited").unwrap();
         bench.eventually_ready(&bench.queue, 2).await;
         bench.mq.close().await.unwrap();
     }
