@@ -19,6 +19,7 @@ mod handle;
 mod interceptor;
 mod key;
 mod message;
+mod moving;
 mod onward;
 mod outage;
 mod pacing;
@@ -47,4 +48,8 @@ pub use self::{
     start::StartConsumer,
     transaction::{CommitError, TransactionClaim, TransactionalStore},
 };
-pub(crate) use self::{handle::payload_of, message::Received};
+pub(crate) use self::{
+    handle::payload_of,
+    message::Received,
+    moving::{Moved, Mover, Way},
+};
