@@ -47,6 +47,7 @@
 //! | looking at dead letters, and putting them back | [`Client::peek`], [`Client::replay`] |
 //! | duplicates | [`ConsumerBuilder::idempotent`], [`IdempotencyStore`] |
 //! | exactly once in effect | [`ConsumerBuilder::start_in_transaction`], and the crate `acemq-sql` |
+//! | messages for later | [`Client::scheduler`], [`Scheduler`] |
 //! | work that passes through several steps | [`Client::pipeline`], [`PipelineBuilder`], [`Itinerary`] |
 //! | messages that commit with a database | [`OutboxRelay`], [`OutboxRecord`], and the crate `acemq-sql` |
 //! | removing what is done with | [`Maintenance`] |
@@ -66,8 +67,8 @@
 //!
 //! Every wait is bounded, and every future may be dropped at any await: no message is lost by it.
 //! What works in the background stops when its handle ([`Consumer`], [`ConsumerGroup`],
-//! [`Responder`], [`Requester`], [`Pipeline`], [`Replay`], [`OutboxRelay`], [`Maintenance`]) is
-//! dropped.
+//! [`Responder`], [`Requester`], [`Pipeline`], [`Scheduler`], [`Replay`], [`OutboxRelay`],
+//! [`Maintenance`]) is dropped.
 //!
 //! # Features
 //!
@@ -103,6 +104,7 @@ mod publish;
 mod replay;
 mod request;
 mod retry;
+mod scheduler;
 mod schema;
 #[cfg(test)]
 #[path = "../tests/support/broker.rs"]
@@ -165,6 +167,7 @@ pub use replay::{
 };
 pub use request::{Requester, RequesterBuilder, RequesterCounters, Requests, SendRequest};
 pub use retry::RetryPolicy;
+pub use scheduler::{Schedule, ScheduleMessage, Scheduler, SchedulerBuilder, SchedulerCounters};
 pub use schema::{
     MemorySchemaRegistry, RegisteredSchema, SchemaFormat, SchemaId, SchemaRegistry,
     SharedSchemaRegistry,

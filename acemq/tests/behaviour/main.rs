@@ -19,5 +19,6 @@ mod publish;
 mod relay;
 mod replay;
 mod request;
+mod scheduler;
 #[path = "../support/mod.rs"]
 mod support;
