@@ -48,6 +48,7 @@
 //! | order | [`ConsumerBuilder::ordered_by_header`], [`Client::partitions`], [`OnFailure`] |
 //! | duplicates | [`ConsumerBuilder::idempotent`], [`IdempotencyStore`] |
 //! | exactly once in effect | [`ConsumerBuilder::start_in_transaction`], and the crate `acemq-sql` |
+//! | messages for later | [`Client::scheduler`], [`Scheduler`] |
 //! | work that passes through several steps | [`Client::pipeline`], [`PipelineBuilder`], [`Itinerary`] |
 //! | steps that are undone when a later one fails | [`Saga`], [`SagaResult`] |
 //! | messages that commit with a database | [`OutboxRelay`], [`OutboxRecord`], and the crate `acemq-sql` |
@@ -68,8 +69,8 @@
 //!
 //! Every wait is bounded, and every future may be dropped at any await: no message is lost by it.
 //! What works in the background stops when its handle ([`Consumer`], [`ConsumerGroup`],
-//! [`Responder`], [`Requester`], [`Pipeline`], [`Replay`], [`OutboxRelay`], [`Maintenance`]) is
-//! dropped. A [`Saga`]'s run does not: it undoes what it has done.
+//! [`Responder`], [`Requester`], [`Pipeline`], [`Scheduler`], [`Replay`], [`OutboxRelay`],
+//! [`Maintenance`]) is dropped. A [`Saga`]'s run does not: it undoes what it has done.
 //!
 //! # Features
 //!
@@ -107,6 +108,7 @@ mod replay;
 mod request;
 mod retry;
 mod saga;
+mod scheduler;
 mod schema;
 #[cfg(test)]
 #[path = "../tests/support/broker.rs"]
@@ -174,6 +176,7 @@ pub use replay::{
 pub use request::{Requester, RequesterBuilder, RequesterCounters, Requests, SendRequest};
 pub use retry::RetryPolicy;
 pub use saga::{RunSaga, Saga, SagaBuilder, SagaResult, SagaStepBuilder, StepFailure};
+pub use scheduler::{Schedule, ScheduleMessage, Scheduler, SchedulerBuilder, SchedulerCounters};
 pub use schema::{
     MemorySchemaRegistry, RegisteredSchema, SchemaFormat, SchemaId, SchemaRegistry,
     SharedSchemaRegistry,

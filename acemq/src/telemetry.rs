@@ -5,6 +5,8 @@
 //! without a recorder a report costs next to nothing, and one that is installed late still sees
 //! everything from then on.
 
+mod schedule;
+
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
@@ -12,6 +14,8 @@ use std::{
 };
 
 use metrics::{Key, Label, Level, Metadata, SharedString, Unit, with_recorder};
+
+pub(crate) use self::schedule::{ScheduleMeter, ScheduleOutcome};
 
 const PUBLISH_DURATION: &str = "acemq.publish.duration";
 const PUBLISH_TOTAL: &str = "acemq.publish.total";
@@ -54,6 +58,7 @@ pub fn describe_metrics() {
         (PIPELINE_RUN_TOTAL, "pipeline runs that ended, by outcome"),
         (OUTBOX_TOTAL, "outbox records published or failed"),
         (REQUEST_TOTAL, "requests that have come to their end, by outcome"),
+        (schedule::TOTAL, "what schedulers did with messages, by outcome"),
     ];
     let seconds = [
         (PUBLISH_DURATION, "time from the call of send to the broker's verdict"),
@@ -61,6 +66,7 @@ pub fn describe_metrics() {
         (REQUEST_DURATION, "time from the call of a request to its reply, or to its failure"),
         (PIPELINE_RUN_DURATION, "time from the sending into a pipeline to the end of the run"),
         (OUTBOX_LAG, "time from the making of an outbox record to its confirm"),
+        (schedule::LAG, "time from when a scheduled message was due to its delivery"),
     ];
     with_recorder(|recorder| {
         for (name, text) in counters {

@@ -218,6 +218,7 @@ fn failure<'a>(core: &Core, Judged { received, verdict, .. }: &'a Judged) -> Opt
         | Verdict::Duplicate
         | Verdict::InProgress
         | Verdict::Returned
+        | Verdict::Unmovable { .. }
         | Verdict::Unsent { .. }
         | Verdict::Unknown => None,
     }

@@ -59,7 +59,7 @@ const DEFAULT_IN_PROGRESS_WAIT: Duration = Duration::from_secs(1);
 /// ```
 #[must_use = "a consumer does nothing until it is started"]
 pub struct ConsumerBuilder<T, C = AnyFormat> {
-    settings: Settings,
+    pub(super) settings: Settings,
     key: MessageKey<T>,
     order_key: Option<MakeOrderKey<T>>,
     codec: C,

@@ -16,6 +16,9 @@ use crate::{
 /// The longest reason that travels on a copy, in characters.
 const MAX_REASON: usize = 1_000;
 
+/// The longest message id in bytes that the property can hold; the header may hold a longer one.
+const MAX_ID: usize = 255;
+
 /// Room in a frame beside the header table: the frame itself and the other properties.
 const FRAME_OVERHEAD: usize = 4_096;
 
@@ -114,7 +117,7 @@ fn going_on(mut properties: Properties, id: impl FnOnce() -> String) -> Properti
         delivery_mode: Some(Properties::PERSISTENT),
         expiration: None,
         user_id: None,
-        message_id: Some(properties.message_id.take().unwrap_or_else(id)),
+        message_id: properties.message_id.take().or_else(|| Some(id()).filter(fits)),
         ..properties
     }
 }
@@ -124,7 +127,8 @@ impl Received {
     /// envelope's, and the body is in the form that it says itself.
     pub(crate) fn carry_over(&self, onward: &mut Outgoing) {
         let own = &mut onward.properties;
-        let (message_id, content_type) = (own.message_id.take(), own.content_type.take());
+        let message_id = own.message_id.take().filter(fits);
+        let content_type = own.content_type.take();
         let headers = std::mem::take(&mut own.headers);
         onward.properties = Properties {
             message_id,
@@ -133,6 +137,11 @@ impl Received {
             ..carried(self, headers)
         };
     }
+}
+
+/// Somebody else's id may be too long for the property, which must not keep the message here.
+fn fits(id: &String) -> bool {
+    id.len() <= MAX_ID
 }
 
 fn stays_behind(name: &str) -> bool {

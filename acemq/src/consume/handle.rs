@@ -38,6 +38,8 @@ pub(super) enum Verdict {
     Failed { reason: String },
     /// To the dead-letter queue at once; the text is the reason on the envelope.
     Rejected { text: String },
+    /// To the dead-letter queue as it came; the text is the reason on it.
+    Unmovable { text: String },
     /// To the parking queue; the text is the reason on the envelope.
     Parked { text: String },
     /// To the parking queue as it came; the text is the reason on the envelope.
@@ -57,6 +59,7 @@ impl Verdict {
         match self {
             Self::Failed { reason: text }
             | Self::Rejected { text }
+            | Self::Unmovable { text }
             | Self::Parked { text }
             | Self::Undecodable { text }
             | Self::Unsent { reason: text, .. } => Some(text),
@@ -97,6 +100,11 @@ pub(super) trait Handle: Send + Sync {
 
     /// How long that store remembers.
     fn retention(&self, core: &Core) -> Option<Duration>;
+
+    /// Declares what it needs beside what every consumer does.
+    fn declare(&self) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
 }
 
 /// What runs once a message is decoded and claimed.
@@ -315,6 +323,7 @@ pub(super) async fn intercept<T, F: Future<Output = Verdict>>(
         | Verdict::Duplicate
         | Verdict::InProgress
         | Verdict::Undecodable { .. }
+        | Verdict::Unmovable { .. }
         | Verdict::Returned
         | Verdict::Unknown => {}
     }

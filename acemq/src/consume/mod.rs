@@ -20,6 +20,7 @@ mod in_order;
 mod interceptor;
 mod key;
 mod message;
+mod moving;
 mod onward;
 mod order;
 mod outage;
@@ -53,4 +54,5 @@ pub use self::{
 pub(crate) use self::{
     handle::{panic_text, payload_of},
     message::Received,
+    moving::{Moved, Mover, Way},
 };

@@ -93,6 +93,7 @@ impl Core {
         // An exclusive or auto-delete queue has gone with its last consumer.
         self.client.restore_queue(&*link, &self.queue).await?;
         if self.declares {
+            self.handle.declare().await?;
             declare_for_consumer(&*link, &self.queue, &self.policy).await?;
         }
         let subscription = Subscription {
@@ -112,6 +113,7 @@ impl Core {
             return false;
         }
         let declare = async {
+            self.handle.declare().await?;
             let link = self.client.consuming_link().await?;
             declare_for_consumer(&*link, &self.queue, &self.policy).await
         };

@@ -68,6 +68,11 @@ impl Settling<'_> {
                 let copy = copies::set_aside(received, &target, text, frame_max());
                 Box::pin(self.set_aside(received, copy, text, Settlement::Rejected))
             }
+            Verdict::Unmovable { text } => {
+                let target = dead_letter_queue(&core.queue);
+                let copy = copies::unread(received, &target, text, frame_max());
+                Box::pin(self.set_aside(received, copy, text, Settlement::Rejected))
+            }
             Verdict::Parked { text } => {
                 let target = parking_queue(&core.queue);
                 let copy = copies::set_aside(received, &target, text, frame_max());

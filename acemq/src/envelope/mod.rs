@@ -19,7 +19,7 @@ pub(crate) use value::encoded_len;
 pub use value::{HeaderValue, Headers};
 
 pub(crate) use names::*;
-pub(crate) use read::{ReadContext, read, text};
+pub(crate) use read::{ReadContext, integer, read, text};
 pub(crate) use replay::{Replay, stamp};
 pub(crate) use write::{check_application_header, into_headers, strip_reserved, write};
 

@@ -96,7 +96,7 @@ fn decimal(scale: u8, value: u32) -> String {
 }
 
 /// An integer field: any width, or its text form. Anything else is absent.
-pub(super) fn integer(headers: &Headers, name: &str) -> Option<i64> {
+pub(crate) fn integer(headers: &Headers, name: &str) -> Option<i64> {
     match headers.get(name)? {
         HeaderValue::Text(text) => text.trim().parse().ok(),
         HeaderValue::Bytes(bytes) | HeaderValue::OpaqueText(bytes) => {

@@ -67,7 +67,7 @@ impl<'a> SendRun<'a> {
         Self { plan, entered, content_type, encode, draft, way: Way::Declared }
     }
 
-    draft_options!();
+    draft_options!(draft);
 
     /// Sends it through these steps of the pipeline, in this order, instead of through all. The slip
     /// is the declared route, which names steps. A step may also be one that others run.

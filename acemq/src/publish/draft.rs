@@ -84,25 +84,26 @@ pub(super) fn expiration(after: Duration) -> Result<String> {
     Ok(millis.to_string())
 }
 
-/// The options that every message in the making has, whatever becomes of it.
+/// The options that every message in the making has, whatever becomes of it; the draft is the field
+/// that is named.
 macro_rules! draft_options {
-    () => {
+    ($($draft:ident).+) => {
         /// The message id. Default: a random UUID. It is what duplicates are recognised by: two
         /// different messages under one id are one to an idempotent consumer and to an outbox.
         pub fn id(mut self, id: impl Into<String>) -> Self {
-            self.draft = self.draft.id(id.into());
+            self.$($draft).+ = self.$($draft).+.id(id.into());
             self
         }
 
         /// What the message belongs to. Default: its own id.
         pub fn correlation_id(mut self, id: impl Into<String>) -> Self {
-            self.draft = self.draft.change(|envelope| envelope.with_correlation_id(id));
+            self.$($draft).+ = self.$($draft).+.change(|envelope| envelope.with_correlation_id(id));
             self
         }
 
         /// The id of the message that caused this one.
         pub fn causation_id(mut self, id: impl Into<String>) -> Self {
-            self.draft = self.draft.change(|envelope| envelope.with_causation_id(id));
+            self.$($draft).+ = self.$($draft).+.change(|envelope| envelope.with_causation_id(id));
             self
         }
 
@@ -114,19 +115,19 @@ macro_rules! draft_options {
         /// The message type. Default: the publisher's, which is its routing key, or the
         /// pipeline's name.
         pub fn message_type(mut self, message_type: impl Into<String>) -> Self {
-            self.draft.envelope.message_type = message_type.into();
+            self.$($draft).+.envelope.message_type = message_type.into();
             self
         }
 
         /// The schema version of the message type, from 1.
         pub fn version(mut self, version: u32) -> Self {
-            self.draft = self.draft.version(version);
+            self.$($draft).+ = self.$($draft).+.version(version);
             self
         }
 
         /// A claim header, which the library carries and does not read.
         pub fn claim(mut self, claim: impl Into<String>) -> Self {
-            self.draft = self.draft.change(|envelope| envelope.with_claim(claim));
+            self.$($draft).+ = self.$($draft).+.change(|envelope| envelope.with_claim(claim));
             self
         }
 
@@ -136,13 +137,13 @@ macro_rules! draft_options {
             name: impl Into<String>,
             value: impl Into<$crate::HeaderValue>,
         ) -> Self {
-            self.draft = self.draft.header(name.into().into(), value.into());
+            self.$($draft).+ = self.$($draft).+.header(name.into().into(), value.into());
             self
         }
 
         /// A whole map of headers; reserved names in it are left out.
         pub fn headers(mut self, headers: $crate::Headers) -> Self {
-            self.draft = self.draft.headers(headers);
+            self.$($draft).+ = self.$($draft).+.headers(headers);
             self
         }
     };

@@ -89,9 +89,23 @@ impl Client {
         T: Sync + ?Sized,
         Json: Encode<T>,
     {
+        self.send_json(String::new(), queue.to_owned(), payload)
+    }
+
+    /// One payload in JSON to an exchange.
+    pub(crate) fn send_json<'a, T>(
+        &'a self,
+        exchange: String,
+        routing_key: String,
+        payload: &'a T,
+    ) -> SendMessage<'a>
+    where
+        T: Sync + ?Sized,
+        Json: Encode<T>,
+    {
         SendMessage::new(
             self,
-            Arc::new(Target::new(self, String::new(), queue.to_owned())),
+            Arc::new(Target::new(self, exchange, routing_key)),
             "application/json".to_owned(),
             Box::pin(async move { Json.encode(payload).await }),
         )

@@ -36,7 +36,7 @@ impl<'a> MakeRecord<'a> {
         Self { target, content_type, encode, draft }
     }
 
-    draft_options!();
+    draft_options!(draft);
 
     async fn run(self) -> Result<OutboxRecord> {
         let options = &self.target.options;

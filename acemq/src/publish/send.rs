@@ -53,7 +53,7 @@ pub struct SendMessage<'a> {
     target: Arc<Target>,
     content_type: String,
     encode: BoxFuture<'a, Result<Bytes>>,
-    draft: Draft,
+    pub(crate) draft: Draft,
     options: SendOptions,
 }
 
@@ -69,7 +69,7 @@ impl<'a> SendMessage<'a> {
         Self { client, target, content_type, encode, draft, options }
     }
 
-    draft_options!();
+    draft_options!(draft);
 
     /// Where an answer is expected, written as the property and as the header `acemq-reply-to`.
     pub fn reply_to(mut self, address: impl Into<String>) -> Self {
@@ -223,6 +223,17 @@ impl Prepared {
         self
     }
 
+    /// Has the last word about the message, or refuses it.
+    pub(crate) fn change(
+        mut self,
+        change: impl FnOnce(&mut Outgoing) -> Result<()>,
+    ) -> Result<Self> {
+        match change(Arc::make_mut(&mut self.message)) {
+            Ok(()) => Ok(self),
+            Err(error) => Err(self.sending.failed(error)),
+        }
+    }
+
     /// Prepares a message whose envelope and body are there already. It is confirmed and has to
     /// reach a queue, however the client sends otherwise. `complete` has the last word about it.
     pub(super) fn ready(
@@ -238,6 +249,25 @@ impl Prepared {
         message.body = body;
         complete(&mut message);
         Ok(Self { sending, message: Arc::new(message) })
+    }
+
+    /// Sends it and waits for the verdict, whatever the client does otherwise; a second time where
+    /// `mend` has done something about the reason for which the first was in vain.
+    pub(crate) async fn send_mended<F: Future<Output = bool>>(
+        self,
+        mend: impl FnOnce(ErrorKind) -> F,
+    ) -> Result<Receipt> {
+        let Self { mut sending, message } = self;
+        let mut sent = sending.client.publish(Arc::clone(&message)).await;
+        if let Err(error) = &sent
+            && mend(error.kind()).await
+        {
+            sent = sending.client.publish(message).await;
+        }
+        match sent {
+            Ok(()) => Ok(sending.sent()),
+            Err(error) => Err(sending.failed(error)),
+        }
     }
 
     /// Hands it over; in this order it goes out.

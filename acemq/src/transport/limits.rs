@@ -19,27 +19,8 @@ const SHORT_STRING_MAX: usize = 255;
 /// Checks everything about a message that would make the broker close the channel or the
 /// connection and that can be seen from here.
 pub(super) fn check(message: &Outgoing, user: &str, limits: Limits) -> Result<()> {
+    check_texts(message)?;
     let properties = &message.properties;
-    let texts = [
-        ("exchange", Some(&message.exchange)),
-        ("routing key", Some(&message.routing_key)),
-        ("message id", properties.message_id.as_ref()),
-        ("correlation id", properties.correlation_id.as_ref()),
-        ("content type", properties.content_type.as_ref()),
-        ("content encoding", properties.content_encoding.as_ref()),
-        ("type", properties.message_type.as_ref()),
-        ("reply-to", properties.reply_to.as_ref()),
-        ("expiration", properties.expiration.as_ref()),
-        ("user id", properties.user_id.as_ref()),
-        ("app id", properties.app_id.as_ref()),
-        ("cluster id", properties.cluster_id.as_ref()),
-    ];
-    for (field, text) in texts {
-        if let Some(text) = text {
-            check_short(field, text).map_err(|why| about(message, ErrorKind::TooLarge, &why))?;
-        }
-    }
-    check_names(&properties.headers).map_err(|why| about(message, ErrorKind::TooLarge, &why))?;
     if let Some(claimed) = &properties.user_id
         && claimed != user
     {
@@ -72,6 +53,31 @@ pub(super) fn check(message: &Outgoing, user: &str, limits: Limits) -> Result<()
         ));
     }
     Ok(())
+}
+
+/// Checks what AMQP carries as short strings.
+pub(crate) fn check_texts(message: &Outgoing) -> Result<()> {
+    let properties = &message.properties;
+    let texts = [
+        ("exchange", Some(&message.exchange)),
+        ("routing key", Some(&message.routing_key)),
+        ("message id", properties.message_id.as_ref()),
+        ("correlation id", properties.correlation_id.as_ref()),
+        ("content type", properties.content_type.as_ref()),
+        ("content encoding", properties.content_encoding.as_ref()),
+        ("type", properties.message_type.as_ref()),
+        ("reply-to", properties.reply_to.as_ref()),
+        ("expiration", properties.expiration.as_ref()),
+        ("user id", properties.user_id.as_ref()),
+        ("app id", properties.app_id.as_ref()),
+        ("cluster id", properties.cluster_id.as_ref()),
+    ];
+    for (field, text) in texts {
+        if let Some(text) = text {
+            check_short(field, text).map_err(|why| about(message, ErrorKind::TooLarge, &why))?;
+        }
+    }
+    check_names(&properties.headers).map_err(|why| about(message, ErrorKind::TooLarge, &why))
 }
 
 /// Checks a name that AMQP carries as a short string.

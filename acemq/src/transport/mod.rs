@@ -28,6 +28,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 #[cfg(feature = "amqp")]
 pub(crate) use self::amqp::AmqpTransport;
 pub(crate) use self::{
+    limits::check_texts,
     memory::MemoryTransport,
     message::{Delivery, Outgoing, Properties},
     topology::{BindingSpec, ExchangeSpec, QueueSpec},

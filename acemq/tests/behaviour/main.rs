@@ -20,5 +20,6 @@ mod publish;
 mod relay;
 mod replay;
 mod request;
+mod scheduler;
 #[path = "../support/mod.rs"]
 mod support;

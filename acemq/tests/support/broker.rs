@@ -61,6 +61,13 @@ impl Broker {
         self.leftovers.lock().unwrap().queues.push(queue.into());
     }
 
+    /// An exchange name of the test's own. What is there under it is deleted after the test.
+    pub(crate) fn exchange(&self, prefix: &str) -> String {
+        let name = testkit::unique(prefix);
+        self.leftovers.lock().unwrap().exchanges.push(name.clone());
+        name
+    }
+
     /// The name of a pipeline of the test's own. Its exchange and the queues of these steps, and
     /// what consumers make of those, are deleted after the test.
     pub(crate) fn pipeline(&self, steps: &[&str]) -> String {

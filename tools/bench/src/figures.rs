@@ -2,14 +2,21 @@
 
 mod commit_to_broker;
 mod relay_memory;
+mod scheduler_due;
+mod scheduler_memory;
 
-use anyhow::Result;
+use std::fs;
+
+use anyhow::{Context as _, Result};
 use futures_util::future::LocalBoxFuture;
 use serde::Serialize;
 
 use crate::bench::Bench;
 
-pub(crate) use self::relay_memory::drain as drain_and_report_memory;
+pub(crate) use self::{
+    relay_memory::drain as drain_and_report_memory,
+    scheduler_memory::schedule as schedule_and_report_memory,
+};
 
 /// Each round's figures, in their order.
 pub(crate) type Rounds = Vec<Vec<f64>>;
@@ -63,4 +70,29 @@ pub(crate) const MEASUREMENTS: &[Measurement] = &[
         figures: relay_memory::FIGURES,
         run: |bench| Box::pin(relay_memory::run(bench)),
     },
+    Measurement {
+        name: "scheduler/due",
+        about: scheduler_due::ABOUT,
+        messages: 20_000,
+        most_rounds: 15,
+        figures: scheduler_due::FIGURES,
+        run: |bench| Box::pin(scheduler_due::run(bench)),
+    },
+    Measurement {
+        name: "scheduler/memory",
+        about: scheduler_memory::ABOUT,
+        messages: 100_000,
+        most_rounds: 3,
+        figures: scheduler_memory::FIGURES,
+        run: |bench| Box::pin(scheduler_memory::run(bench)),
+    },
 ];
+
+/// What Linux says under that name about this process's memory, in megabytes.
+fn memory(name: &str) -> Result<f64> {
+    let status = fs::read_to_string("/proc/self/status").context("this needs Linux")?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    let line = line.with_context(|| format!("no {name}"))?;
+    let kilobytes: f64 = line.trim().trim_end_matches("kB").trim().parse()?;
+    Ok(kilobytes / 1e3)
+}

@@ -46,6 +46,10 @@ struct Options {
     /// `relay/memory` measures.
     #[arg(long, value_name = "TABLE", hide = true)]
     drain: Option<String>,
+    /// Schedules messages for a queue and prints what memory they take while they wait: the
+    /// process that `scheduler/memory` measures.
+    #[arg(long, value_name = "QUEUE", hide = true)]
+    schedule: Option<String>,
 }
 
 impl Options {
@@ -63,6 +67,9 @@ async fn main() -> Result<()> {
     let options = Options::parse();
     if let Some(table) = &options.drain {
         return figures::drain_and_report_memory(&options, table).await;
+    }
+    if let Some(queue) = &options.schedule {
+        return figures::schedule_and_report_memory(&options, queue).await;
     }
     let rows: Vec<_> = ROWS.iter().filter(|row| options.asks_for(row.name)).collect();
     let measurements: Vec<_> =

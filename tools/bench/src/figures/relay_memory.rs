@@ -1,13 +1,13 @@
 //! What a relay's process takes while it drains a large outbox.
 
-use std::{fs, process::Stdio, time::Duration};
+use std::{process::Stdio, time::Duration};
 
 use acemq::{Client, ErrorKind, OutboxRelay, OutboxStore as _};
 use acemq_sql::PostgresOutbox;
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use tokio::{process::Command, time::sleep};
 
-use super::{Figure, Rounds, figure};
+use super::{Figure, Rounds, figure, memory};
 use crate::{
     Options,
     bench::{Bench, QueueKind::Classic, declare, holds},
@@ -21,6 +21,8 @@ pub(super) const FIGURES: &[Figure] =
     &[figure("peak", "MB", Some(100.0)), figure("growth", "MB", Some(10.0))];
 
 const BATCH: usize = 500;
+/// The most memory that a process has had at once.
+const PEAK: &str = "VmHWM";
 /// How often the relay is asked how far it is.
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -71,21 +73,13 @@ pub(crate) async fn drain(options: &Options, table: &str) -> Result<()> {
     while relay.published() < records {
         ensure!(relay.failed() == 0, "{} records failed", relay.failed());
         if early.is_none() && relay.published() >= records / 5 {
-            early = Some(peak()?);
+            early = Some(memory(PEAK)?);
         }
         sleep(LOOK).await;
     }
     mq.close().await?;
     pool.close().await;
-    let peak = peak()?;
+    let peak = memory(PEAK)?;
     println!("{}", serde_json::to_string(&[peak, peak - early.unwrap_or(peak)])?);
     Ok(())
-}
-
-/// The most memory that this process has had at once, in megabytes.
-fn peak() -> Result<f64> {
-    let status = fs::read_to_string("/proc/self/status").context("this needs Linux")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;
-    let kilobytes: f64 = line.trim().trim_end_matches("kB").trim().parse()?;
-    Ok(kilobytes / 1e3)
 }
