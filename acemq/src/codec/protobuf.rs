@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use prost::Message;
 
-use super::{Decode, Encode, has_suffix, is_type};
+use super::{Decode, Encode, framed, has_suffix, is_type};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Messages of the crate `prost`, as plain Protobuf: writes `application/x-protobuf`; reads that,
@@ -70,9 +70,11 @@ impl<T: Message + Default> Decode<T> for Protobuf {
     }
 
     async fn decode(&self, body: Bytes, _content_type: Option<&str>) -> Result<T> {
+        // prost takes the body, and with it the bytes that may say why it is none.
+        let hint = framed::hint(&body);
         T::decode(body).map_err(|cause| {
+            let cause = hint.map_or_else(|| cause.to_string(), str::to_owned);
             Error::new(ErrorKind::Decode, format!("read the body as Protobuf: {cause}"))
-                .with_source(cause)
         })
     }
 }

@@ -13,7 +13,10 @@ use bytes::{BufMut, Bytes, BytesMut};
 use zeroize::Zeroizing;
 
 use super::frame;
-use crate::error::{Error, ErrorKind, Result};
+use crate::{
+    counted::counted,
+    error::{Error, ErrorKind, Result},
+};
 
 /// Of every algorithm that a key can have.
 pub(super) const TAG_LEN: usize = 16;
@@ -164,8 +167,9 @@ impl Key {
             32 => &AES_256_GCM,
             length => {
                 let text = format!(
-                    "make the encryption key '{id}': it has {length} bytes, and must have 16, 24 or \
-                     32; a text is no key, derive one from it"
+                    "make the encryption key '{id}': it has {}, and must have 16, 24 or 32; a text is \
+                     no key, derive one from it",
+                    counted(length, "byte")
                 );
                 return Err(Error::new(ErrorKind::Config, text));
             }
