@@ -252,7 +252,12 @@ impl<DB: SqlDatabase> IdempotencyStore for SqlIdempotency<DB> {
         let confirmed = session
             .run(confirm.list(keys).integer(micros(self.retention)))
             .await
-            .map_err(failed(|| self.doing(&format!("confirm {} keys", leases.len()))))?;
+            .map_err(failed(|| {
+                self.doing(&match leases {
+                    [lease] => format!("confirm key {:?}", lease.key()),
+                    _ => format!("confirm {} keys", leases.len()),
+                })
+            }))?;
         drop(session);
         if confirmed != leases.len() as u64 {
             // Some of their rows were purged meanwhile: those have to be made again.

@@ -6,7 +6,7 @@
 //! what it concerns. The text says what was being done, to what, what happened and what to do;
 //! the cause, where there is one, is its [`source`](std::error::Error::source).
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 /// A boxed error of any kind, as handlers, stores and codecs of the user's own return it.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -104,6 +104,7 @@ impl Conflict {
 /// ```
 pub struct Error(Box<Details>);
 
+#[derive(Clone)]
 struct Details {
     kind: ErrorKind,
     message: String,
@@ -113,7 +114,7 @@ struct Details {
     routing_key: Option<String>,
     queue: Option<String>,
     conflict: Option<Conflict>,
-    source: Option<BoxError>,
+    source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
 impl Error {
@@ -138,8 +139,14 @@ impl Error {
     /// Adds the cause, which becomes this error's [`source`](std::error::Error::source).
     #[must_use]
     pub fn with_source(mut self, source: impl Into<BoxError>) -> Self {
+        let source: BoxError = source.into();
         self.0.source = Some(source.into());
         self
+    }
+
+    /// The same error for one more who waited for it.
+    pub(crate) fn again(&self) -> Self {
+        Self(self.0.clone())
     }
 
     pub(crate) fn with_message_id(mut self, id: impl Into<String>) -> Self {

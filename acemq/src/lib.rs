@@ -92,6 +92,7 @@ mod clock;
 mod codec;
 mod connection;
 mod consume;
+mod counted;
 #[cfg(feature = "encryption")]
 mod encryption;
 mod envelope;

@@ -10,7 +10,10 @@ use bytes::Bytes;
 use uuid::Uuid;
 
 use super::{ClaimCheckStore, DEFAULT_LARGEST_OBJECT, buffer, key, too_large};
-use crate::error::{Error, ErrorKind, Result};
+use crate::{
+    counted::counted,
+    error::{Error, ErrorKind, Result},
+};
 
 /// What the name of a file that is being written ends in.
 const PARTIAL: &str = ".partial";
@@ -196,7 +199,8 @@ fn read(action: &str, path: &Path, largest: u64) -> Result<Bytes> {
     let file = File::open(path).map_err(unread)?;
     file.take(about.len()).read_to_end(&mut payload).map_err(unread)?;
     if (payload.len() as u64) < about.len() {
-        let cut = format!("{action}: it ended after {} of {} bytes", payload.len(), about.len());
+        let size = counted(about.len(), "byte");
+        let cut = format!("{action}: it ended after {} of {size}", payload.len());
         return Err(Error::new(ErrorKind::Store, cut));
     }
     Ok(payload.into())

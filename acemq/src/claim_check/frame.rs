@@ -5,7 +5,8 @@
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 
-const MARK: [u8; 2] = [0xAC, 0x01];
+use crate::codec::framed::CLAIM_CHECK as MARK;
+
 const INLINE: u8 = 0;
 const STORED: u8 = 1;
 /// How many bytes stand before the payload or the key.

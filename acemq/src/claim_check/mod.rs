@@ -30,7 +30,10 @@ pub use self::{
     codec::ClaimCheck, erased::SharedClaimCheckStore, file::FileClaimCheckStore,
     memory::MemoryClaimCheckStore,
 };
-use crate::error::{Error, ErrorKind, Result};
+use crate::{
+    counted::counted,
+    error::{Error, ErrorKind, Result},
+};
 
 /// The largest object that a store takes and gives, in bytes, unless set otherwise: 1 GiB. It is
 /// held in memory as a whole.
@@ -102,8 +105,9 @@ fn too_large(action: &str, bytes: u64, limit: u64) -> Error {
     Error::new(
         ErrorKind::TooLarge,
         format!(
-            "{action}: it has {bytes} bytes, and this store is set to take and give {limit}; raise \
-             `largest_object` if the memory is there"
+            "{action}: it has {}, and this store is set to take and give {limit}; raise \
+             `largest_object` if the memory is there",
+            counted(bytes, "byte")
         ),
     )
 }
@@ -116,7 +120,7 @@ fn buffer(action: &str, bytes: u64) -> Result<Vec<u8>> {
         Some(Ok(())) => Ok(buffer),
         Some(Err(_)) | None => Err(Error::new(
             ErrorKind::TooLarge,
-            format!("{action}: there is no memory for its {bytes} bytes"),
+            format!("{action}: there is no memory for its {}", counted(bytes, "byte")),
         )),
     }
 }

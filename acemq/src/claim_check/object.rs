@@ -10,7 +10,10 @@ use object_store::{
 use uuid::Uuid;
 
 use super::{ClaimCheckStore, DEFAULT_LARGEST_OBJECT, buffer, key, too_large};
-use crate::error::{Error, ErrorKind, Result};
+use crate::{
+    counted::counted,
+    error::{Error, ErrorKind, Result},
+};
 
 /// A payload of more bytes than that goes up in parts of that many: an HTTP client gives each
 /// request a time of its own, which one request for everything may not be able to keep. S3 wants
@@ -189,7 +192,7 @@ impl ClaimCheckStore for ObjectClaimCheckStore {
 }
 
 fn torn(action: &str, what: &str, size: u64) -> Error {
-    Error::new(ErrorKind::Store, format!("{action}: {what} its {size} bytes"))
+    Error::new(ErrorKind::Store, format!("{action}: {what} its {}", counted(size, "byte")))
 }
 
 fn failed(action: &str, cause: object_store::Error) -> Error {

@@ -30,7 +30,7 @@ impl<T: DeserializeOwned + Send> Decode<T> for AnyFormat {
     async fn decode(&self, body: Bytes, content_type: Option<&str>) -> Result<T> {
         match Format::of(content_type) {
             Some(format) => format.read(&body),
-            None => Err(no_codec_reads(content_type)),
+            None => Err(no_codec_reads(content_type, "AnyFormat")),
         }
     }
 }

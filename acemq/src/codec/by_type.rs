@@ -169,7 +169,7 @@ where
         let into = Arc::clone(&into);
         Box::pin(async move {
             if !codec.accepts(content_type) {
-                return Err(no_codec_reads(content_type));
+                return Err(no_codec_reads(content_type, &codec.codec_name()));
             }
             Ok(into(codec.decode(body, content_type).await?))
         })

@@ -1,5 +1,7 @@
 //! Bytes as they are.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 
 use super::{Decode, Encode, is_type};
@@ -63,6 +65,10 @@ impl Decode<Bytes> for RawBytes {
 
     fn native_type(&self) -> Option<&str> {
         Some(&self.content_type)
+    }
+
+    fn codec_name(&self) -> Cow<'_, str> {
+        format!("RawBytes::of_type({:?})", self.content_type).into()
     }
 
     async fn decode(&self, body: Bytes, _content_type: Option<&str>) -> Result<Bytes> {

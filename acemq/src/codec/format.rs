@@ -1,11 +1,13 @@
 //! A format that is chosen by its name.
 
-use std::{fmt, str::FromStr};
+use std::{borrow::Cow, fmt, str::FromStr};
 
 use bytes::Bytes;
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{Decode, Encode, Json, RawBytes, Text, json, leaf, raw, unreadable, unwritable};
+use super::{
+    Decode, Encode, Json, RawBytes, Text, json, leaf, not_utf8, raw, unreadable, unwritable,
+};
 #[cfg(feature = "toml")]
 use super::{Toml, toml};
 #[cfg(feature = "xml")]
@@ -87,11 +89,12 @@ impl Format {
 
     pub(super) fn read<T: DeserializeOwned>(self, body: &[u8]) -> Result<T> {
         match self {
-            Self::Bytes => raw::value(body).map_err(|cause| unreadable("bytes", cause)),
+            Self::Bytes => raw::value(body).map_err(|cause| unreadable("bytes", body, cause)),
             Self::Json => json::from_slice(body),
             Self::Text => {
-                let text = std::str::from_utf8(body).map_err(|cause| unreadable("text", cause))?;
-                leaf::value(text).map_err(|cause| unreadable("text", cause))
+                let text = std::str::from_utf8(body)
+                    .map_err(|cause| unreadable("text", body, not_utf8(cause)))?;
+                leaf::value(text).map_err(|cause| unreadable("text", body, cause))
             }
             #[cfg(feature = "toml")]
             Self::Toml => toml::from_slice(body),
@@ -158,6 +161,10 @@ impl<T: DeserializeOwned + Send> Decode<T> for Format {
 
     fn native_type(&self) -> Option<&str> {
         Some(Encode::<str>::content_type(self))
+    }
+
+    fn codec_name(&self) -> Cow<'_, str> {
+        format!("Format::{self:?}").into()
     }
 
     async fn decode(&self, body: Bytes, _content_type: Option<&str>) -> Result<T> {

@@ -71,5 +71,5 @@ impl<T: DeserializeOwned + Send> Decode<T> for Json {
 }
 
 pub(super) fn from_slice<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
-    serde_json::from_slice(body).map_err(|cause| unreadable("JSON", cause))
+    serde_json::from_slice(body).map_err(|cause| unreadable("JSON", body, cause))
 }

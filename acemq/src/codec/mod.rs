@@ -10,6 +10,7 @@ mod avro;
 mod by_type;
 mod bytes;
 mod format;
+pub(crate) mod framed;
 mod guard;
 mod json;
 mod leaf;
@@ -22,13 +23,14 @@ mod text;
 #[cfg(feature = "toml")]
 mod toml;
 mod tuple;
+mod unaccepted;
 mod unread;
 #[cfg(feature = "xml")]
 mod xml;
 #[cfg(feature = "yaml")]
 mod yaml;
 
-use std::future::Future;
+use std::{borrow::Cow, fmt::Display, future::Future, str::Utf8Error};
 
 #[cfg(feature = "avro")]
 pub use self::avro::{Avro, AvroReader, AvroValues};
@@ -36,6 +38,7 @@ pub use self::avro::{Avro, AvroReader, AvroValues};
 pub use self::protobuf::Protobuf;
 #[cfg(feature = "toml")]
 pub use self::toml::Toml;
+pub(crate) use self::unaccepted::no_codec_reads;
 #[cfg(feature = "xml")]
 pub use self::xml::Xml;
 #[cfg(feature = "yaml")]
@@ -44,8 +47,9 @@ pub use self::{
     any::AnyFormat, by_type::ByType, bytes::RawBytes, format::Format, json::Json, text::Text,
 };
 use crate::{
+    counted::counted,
     envelope::Envelope,
-    error::{BoxError, Error, ErrorKind, Result},
+    error::{Error, ErrorKind, Result},
 };
 
 /// Room for many a body, in bytes: one that grows into its length is copied each time it doubles.
@@ -122,6 +126,11 @@ pub trait Decode<T>: Send + Sync + 'static {
         None
     }
 
+    /// What an error calls this codec. Unless said otherwise the name of its type.
+    fn codec_name(&self) -> Cow<'_, str> {
+        unaccepted::short_name::<Self>().into()
+    }
+
     /// Reads a body.
     ///
     /// # Errors
@@ -146,15 +155,6 @@ pub trait Decode<T>: Send + Sync + 'static {
     ) -> impl Future<Output = Result<T>> + Send {
         self.decode(body, content_type)
     }
-}
-
-/// What is said of a content type that no codec accepts.
-pub(crate) fn no_codec_reads(content_type: Option<&str>) -> Error {
-    let text = match content_type {
-        Some(content_type) => format!("no codec here reads '{}'", content_type.escape_debug()),
-        None => "no codec here reads a message without a content type".to_owned(),
-    };
-    Error::new(ErrorKind::Decode, text)
 }
 
 /// Whether `content_type` is `expected`, in any letter case and whatever parameters follow.
@@ -188,16 +188,24 @@ fn essence(content_type: &str) -> &str {
 }
 
 /// The error of a payload for which a format has no form.
-fn unwritable(format: &str, cause: impl Into<BoxError>) -> Error {
-    let cause = cause.into();
+///
+/// What its writer says is the text, and so it is not the source as well, which would say it again.
+fn unwritable(format: &str, cause: impl Display) -> Error {
     Error::new(ErrorKind::Encode, format!("write the payload as {format}: {cause}"))
-        .with_source(cause)
 }
 
 /// The error of a body that is not what its content type says, or not what its reader wants.
 ///
 /// Without the cause as its source, which shows what is in the body.
-fn unreadable(format: &str, cause: impl std::fmt::Display) -> Error {
-    let cause = unread::without_values(&cause.to_string());
+fn unreadable(format: &str, body: &[u8], cause: impl Display) -> Error {
+    let cause = match framed::hint(body) {
+        Some(hint) => hint.to_owned(),
+        None => unread::without_values(&cause.to_string()),
+    };
     Error::new(ErrorKind::Decode, format!("read the body as {format}: {cause}"))
+}
+
+/// What is wrong with bytes that should be text.
+fn not_utf8(cause: Utf8Error) -> String {
+    format!("it is not valid UTF-8 after {}", counted(cause.valid_up_to(), "byte"))
 }

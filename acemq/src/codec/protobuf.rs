@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use prost::Message;
 
-use super::{Decode, Encode, has_suffix, is_type};
+use super::{Decode, Encode, framed, has_suffix, is_type};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Messages of the crate `prost`, as plain Protobuf: writes `application/x-protobuf`; reads that,
@@ -81,10 +81,12 @@ impl<T: Message + Default> Decode<T> for Protobuf {
     }
 
     async fn decode(&self, body: Bytes, _content_type: Option<&str>) -> Result<T> {
+        // prost takes a long body, and with it the bytes that may say why it is none.
+        let hint = framed::hint(&body);
         let read = if body.len() < SHARED_FROM { T::decode(&*body) } else { T::decode(body) };
         read.map_err(|cause| {
+            let cause = hint.map_or_else(|| cause.to_string(), str::to_owned);
             Error::new(ErrorKind::Decode, format!("read the body as Protobuf: {cause}"))
-                .with_source(cause)
         })
     }
 }

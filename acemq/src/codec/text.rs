@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 
-use super::{Decode, Encode, is_type};
-use crate::error::{Error, ErrorKind, Result};
+use super::{Decode, Encode, is_type, not_utf8, unreadable};
+use crate::error::Result;
 
 /// Plain text in UTF-8: writes and reads `text/plain`. Bytes that are not UTF-8 are refused, so
 /// such a message is parked and not delivered garbled.
@@ -30,9 +30,7 @@ impl Decode<String> for Text {
     }
 
     async fn decode(&self, body: Bytes, _content_type: Option<&str>) -> Result<String> {
-        String::from_utf8(body.into()).map_err(|cause| {
-            Error::new(ErrorKind::Decode, "read the body as text: it is not valid UTF-8")
-                .with_source(cause)
-        })
+        String::from_utf8(body.into())
+            .map_err(|cause| unreadable("text", cause.as_bytes(), not_utf8(cause.utf8_error())))
     }
 }

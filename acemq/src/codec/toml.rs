@@ -25,7 +25,8 @@ impl Limits for Form {
 ///
 /// The payload has to be a struct, a map or another table. A field that is `None` is left out.
 /// What TOML has no form for is an error when it is sent: `None` elsewhere, integers beyond
-/// [`i64`], maps whose keys are no text, numbers or truth values, more than 40 levels. A date of the `toml` crate's is one here.
+/// [`i64`], maps whose keys are no text, numbers or truth values, more than 40 levels. A date of the `toml`
+/// crate's is one here.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Toml;
 
@@ -63,6 +64,6 @@ pub(super) fn from_slice<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
     toml::from_slice(body).map_err(|mut cause| {
         // It would show the line that it means, which is the payload.
         cause.set_input(None);
-        unreadable("TOML", cause.to_string().trim_end())
+        unreadable("TOML", body, cause.to_string().trim_end())
     })
 }

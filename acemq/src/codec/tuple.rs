@@ -47,7 +47,7 @@ macro_rules! tuple {
             async fn decode(&self, body: Bytes, content_type: Option<&str>) -> Result<T> {
                 let ($first, $($other),+) = self;
                 tuple!(
-                    @ask content_type,
+                    @ask content_type, self,
                     $first: $first.decode(body.clone(), content_type),
                     $($other: $other.decode(body.clone(), content_type)),+
                 )
@@ -62,14 +62,14 @@ macro_rules! tuple {
             ) -> Result<T> {
                 let ($first, $($other),+) = self;
                 tuple!(
-                    @ask content_type,
+                    @ask content_type, self,
                     $first: $first.decode_message(body.clone(), content_type, envelope),
                     $($other: $other.decode_message(body.clone(), content_type, envelope)),+
                 )
             }
         }
     };
-    (@ask $content_type:ident, $($codec:ident: $decoding:expr),+) => {{
+    (@ask $content_type:ident, $all:expr, $($codec:ident: $decoding:expr),+) => {{
         let mut failed = None;
         $(
             if $codec.accepts($content_type) {
@@ -83,7 +83,7 @@ macro_rules! tuple {
                 }
             }
         )+
-        Err(failed.unwrap_or_else(|| no_codec_reads($content_type)))
+        Err(failed.unwrap_or_else(|| no_codec_reads($content_type, &Decode::<T>::codec_name($all))))
     }};
 }
 

@@ -254,7 +254,7 @@ pub(crate) async fn payload_of<T, C: Decode<T>>(
     if codec.accepts(content_type) {
         codec.decode_message(received.body.clone(), content_type, &received.envelope).await
     } else {
-        Err(no_codec_reads(content_type))
+        Err(no_codec_reads(content_type, &codec.codec_name()))
     }
 }
 

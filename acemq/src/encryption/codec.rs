@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::{frame, keyring::Keyring};
 use crate::{
-    codec::{Decode, Encode, is_type},
+    codec::{Decode, Encode, framed, is_type},
     envelope::Envelope,
     error::{Error, ErrorKind, Result},
 };
@@ -85,13 +85,17 @@ impl Encrypted<()> {
     }
 }
 
-/// The error of the codec inside, which may show what it found there.
+/// The error of the codec inside, which may show what it found there. A frame is nothing of it.
 fn concealed(error: Error) -> Error {
     match error.kind() {
-        ErrorKind::Decode => frame::refused(
-            "it was opened, and the codec inside cannot read what was in it; what that said is not \
-             shown, for it may quote the body",
-        ),
+        ErrorKind::Decode => frame::refused(&match framed::hint_of(&error) {
+            Some(hint) => format!("it was opened, and what was in it cannot be read: {hint}"),
+            None => {
+                "it was opened, and the codec inside cannot read what was in it; what that said \
+                     is not shown, for it may quote the body"
+                    .to_owned()
+            }
+        }),
         _ => error,
     }
 }

@@ -9,10 +9,13 @@
 use aws_lc_rs::aead::NONCE_LEN;
 
 use super::keyring::TAG_LEN;
-use crate::error::{Error, ErrorKind, Result};
+use crate::{
+    codec::framed::{self, ENCRYPTED},
+    error::{Error, ErrorKind, Result},
+};
 
-const MAGIC: u8 = 0xAE;
-const VERSION: u8 = 1;
+const MAGIC: u8 = ENCRYPTED[0];
+const VERSION: u8 = ENCRYPTED[1];
 /// Before the key id.
 const PREFIX: usize = 3;
 
@@ -55,7 +58,9 @@ pub(super) fn read_key_id(body: &[u8]) -> Result<(&str, usize)> {
     };
     if magic != MAGIC {
         return Err(refused(
-            "it does not begin as an encrypted frame does; was it encrypted at all?",
+            framed::hint(body).unwrap_or(
+                "it does not begin as an encrypted frame does; was it encrypted at all?",
+            ),
         ));
     }
     if version != VERSION {

@@ -15,6 +15,7 @@ use zeroize::Zeroizing;
 use super::frame;
 use crate::{
     codec::USUAL_LENGTH,
+    counted::counted,
     error::{Error, ErrorKind, Result},
 };
 
@@ -167,8 +168,9 @@ impl Key {
             32 => &AES_256_GCM,
             length => {
                 let text = format!(
-                    "make the encryption key '{id}': it has {length} bytes, and must have 16, 24 or \
-                     32; a text is no key, derive one from it"
+                    "make the encryption key '{id}': it has {}, and must have 16, 24 or 32; a text is \
+                     no key, derive one from it",
+                    counted(length, "byte")
                 );
                 return Err(Error::new(ErrorKind::Config, text));
             }

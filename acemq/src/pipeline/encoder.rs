@@ -1,6 +1,6 @@
 //! A codec that writes one type, whatever codec it is.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use bytes::Bytes;
 
@@ -40,6 +40,10 @@ impl<T, C: Decode<T>> Decode<T> for Shared<C> {
         self.0.native_type()
     }
 
+    fn codec_name(&self) -> Cow<'_, str> {
+        self.0.codec_name()
+    }
+
     fn decode(
         &self,
         body: Bytes,
@@ -55,5 +59,17 @@ impl<T, C: Decode<T>> Decode<T> for Shared<C> {
         envelope: &Envelope,
     ) -> impl Future<Output = Result<T>> + Send {
         self.0.decode_message(body, content_type, envelope)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::Json;
+
+    #[test]
+    fn an_error_calls_a_steps_codec_by_the_codecs_own_name() {
+        let shared = Shared(Arc::new(Json));
+        assert_eq!(Decode::<String>::codec_name(&shared), "Json");
     }
 }

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use super::{name, plan::Plan};
 use crate::{
     connection::Patience,
+    counted::counted,
     envelope::{self, Envelope, Route},
     error::{Error, ErrorKind, Result},
     itinerary::Itinerary,
@@ -139,10 +140,10 @@ fn along(
         return Err(Error::new(
             ErrorKind::TooLarge,
             format!(
-                "send message {} along an itinerary: with all of its {} stops made its headers \
+                "send message {} along an itinerary: with all of its {} made its headers \
                  take {longest} bytes, but a frame holds {frame_max}; make it shorter",
                 envelope.id(),
-                itinerary.steps().len(),
+                counted(itinerary.steps().len(), "stop"),
             ),
         )
         .with_message_id(envelope.id()));

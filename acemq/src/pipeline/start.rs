@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     connection::Client,
+    counted::counted,
     error::{Conflict, Error, ErrorKind, Result},
     topology::{Exchange, Queue, Topology},
     transport::BoxFuture,
@@ -38,9 +39,9 @@ impl<In> StartPipeline<In> {
         }
         let labels: Vec<String> = declared.iter().map(|(options, _)| options.label()).collect();
         tracing::info!(
-            "pipeline {} declared with {} steps: {}",
+            "pipeline {} declared with {}: {}",
             plan.name,
-            labels.len(),
+            counted(labels.len(), "step"),
             labels.join(" | ")
         );
         let mut steps: Vec<PipelineStep> = Vec::with_capacity(declared.len());

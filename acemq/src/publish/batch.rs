@@ -7,6 +7,7 @@ use futures_util::{StreamExt, future, poll, stream::FuturesOrdered};
 use super::{Receipt, SendMessage, send::Prepared};
 use crate::{
     connection::{Flight, Patience},
+    counted::counted,
     error::{Error, Result},
     transport::BoxFuture,
 };
@@ -121,9 +122,9 @@ impl fmt::Display for BatchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} of {} messages were not confirmed; {} were",
+            "{} of {} not confirmed; {} confirmed",
             self.failed().count(),
-            self.results.len(),
+            counted(self.results.len(), "message"),
             self.confirmed().count()
         )?;
         match self.failed().next() {

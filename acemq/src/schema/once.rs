@@ -45,7 +45,7 @@ impl<K: Eq + Hash + Clone, V: Clone + Send + 'static> Once<K, V> {
                 Ok(Some(value))
             }
             Ok(None) => Ok(None),
-            Err(error) => Err(Error::new(error.kind(), error.to_string()).with_source(error)),
+            Err(error) => Err(error.again()),
         }
     }
 
@@ -115,6 +115,16 @@ mod tests {
         assert_eq!(once.get(1, || async { Ok(Some(7)) }).await.unwrap(), Some(7));
         let kept = once.get(1, || async { Ok(Some(8)) }).await.unwrap();
         assert_eq!(kept, Some(7));
+    }
+
+    #[tokio::test]
+    async fn whoever_waited_for_a_failure_is_told_all_of_it_once() {
+        let once = Once::new();
+        let failure = || Error::new(ErrorKind::Store, "away").with_source("pulled out");
+        let failed = once.get(1, || async move { Err::<Option<u8>, _>(failure()) }).await;
+        let error = failed.unwrap_err();
+        let cause = std::error::Error::source(&error).unwrap();
+        assert_eq!((error.to_string(), cause.to_string()), ("away".into(), "pulled out".into()));
     }
 
     #[tokio::test]

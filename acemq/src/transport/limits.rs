@@ -6,6 +6,7 @@
 
 use super::{Limits, Outgoing, Properties};
 use crate::{
+    counted::counted,
     envelope::{HeaderValue, Headers, encoded_len},
     error::{Error, ErrorKind, Result},
 };
@@ -46,8 +47,8 @@ pub(super) fn check(message: &Outgoing, user: &str, limits: Limits) -> Result<()
             message,
             ErrorKind::TooLarge,
             &format!(
-                "its body has {} bytes, but the broker takes {}; raise both limits or use a claim check",
-                message.body.len(),
+                "its body has {}, but the broker takes {}; raise both limits or use a claim check",
+                counted(message.body.len(), "byte"),
                 limits.body_max
             ),
         ));

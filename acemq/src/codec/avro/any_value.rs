@@ -103,8 +103,9 @@ fn fixed(bytes: &[u8], meaning: Option<Meaning>) -> Result<Value, Fault> {
         Some(Meaning::Decimal { .. }) => Ok(Value::Decimal(Decimal::from(bytes))),
         Some(Meaning::Uuid) => uuid(bytes),
         Some(Meaning::Duration) => {
-            let twelve: [u8; 12] =
-                bytes.try_into().map_err(|_| format!("{} bytes are no duration", bytes.len()))?;
+            let twelve: [u8; 12] = bytes
+                .try_into()
+                .map_err(|_| format!("a duration has 12 bytes, and this has {}", bytes.len()))?;
             Ok(Value::Duration(Duration::from(twelve)))
         }
         _ => Ok(Value::Fixed(bytes.len(), bytes.to_vec())),

@@ -3,7 +3,11 @@
 //! apache-avro takes a length for granted, follows nesting as deep as it goes, and fills a body
 //! that ends early with nulls. So its readers get no body, and what is read is read by this.
 
-use super::layout::{Layout, Record, Shape, TypeId};
+use super::{
+    super::not_utf8,
+    layout::{Layout, Record, Shape, TypeId},
+};
+use crate::counted::counted;
 
 /// How many types may be inside each other: 64 links of a chain of records and unions. A program
 /// that is not optimised takes much stack for each.
@@ -53,15 +57,15 @@ impl<'a> Data<'a> {
     pub(super) fn end(&self) -> Result<(), Fault> {
         match self.rest.len() {
             0 => Ok(()),
+            1 => Err("1 byte is left after its end".to_owned()),
             more => Err(format!("{more} bytes are left after its end")),
         }
     }
 
     pub(super) fn take(&mut self, bytes: usize) -> Result<&'a [u8], Fault> {
-        let (taken, rest) = self
-            .rest
-            .split_at_checked(bytes)
-            .ok_or_else(|| format!("it ends {} bytes too early", bytes - self.rest.len()))?;
+        let (taken, rest) = self.rest.split_at_checked(bytes).ok_or_else(|| {
+            format!("it ends {} too early", counted(bytes - self.rest.len(), "byte"))
+        })?;
         self.rest = rest;
         Ok(taken)
     }
@@ -103,7 +107,7 @@ impl<'a> Data<'a> {
 
     pub(super) fn text(&mut self) -> Result<&'a str, Fault> {
         std::str::from_utf8(self.bytes()?)
-            .map_err(|fault| format!("its text is not UTF-8: {fault}"))
+            .map_err(|fault| format!("a text in it: {}", not_utf8(fault)))
     }
 
     pub(super) fn float(&mut self) -> Result<f32, Fault> {

@@ -1,8 +1,9 @@
 //! A schema, with what is worked out from it once.
 
 use apache_avro::Schema;
+use serde::de::IgnoredAny;
 
-use super::layout::Layout;
+use super::{layout::Layout, misfit};
 use crate::error::{Error, ErrorKind, Result};
 
 #[derive(Debug)]
@@ -19,8 +20,7 @@ impl Definition {
     pub(super) fn parse(text: &str) -> Result<Self> {
         let fault =
             |fault: String| Error::new(ErrorKind::Config, format!("read an Avro schema: {fault}"));
-        let schema =
-            Schema::parse_str(text).map_err(|cause| fault(cause.to_string()).with_source(cause))?;
+        let schema = Schema::parse_str(text).map_err(|cause| fault(why(text, &cause)))?;
         let layout = Layout::of(&schema)
             .ok_or_else(|| fault("it names a type that it does not define".to_owned()))?;
         Ok(Self { text: text.to_owned(), schema, layout })
@@ -40,5 +40,21 @@ impl Definition {
     /// What people call it: the full name of its record.
     pub(super) fn name(&self) -> &str {
         self.layout.name(super::layout::ROOT)
+    }
+}
+
+/// Why a text is no schema, and where, if that can be told.
+fn why(text: &str, cause: &apache_avro::Error) -> String {
+    match serde_json::from_str::<IgnoredAny>(text) {
+        Err(place) => format!(
+            "it is not JSON: {place}; give the schema's own text, in which the name of a type \
+             stands in double quotes"
+        ),
+        Ok(_) => {
+            let cause = misfit::shortened(&cause.to_string());
+            format!(
+                "it is JSON and not a schema: {cause}; put it right as Avro's specification says"
+            )
+        }
     }
 }

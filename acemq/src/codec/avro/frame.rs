@@ -2,8 +2,11 @@
 
 use bytes::Bytes;
 
-use super::super::{has_suffix, is_type};
-use crate::error::{Error, ErrorKind, Result};
+use super::super::{framed, has_suffix, is_type};
+use crate::{
+    counted::counted,
+    error::{Error, ErrorKind, Result},
+};
 
 pub(super) const FIXED: &str = "avro/binary";
 pub(super) const REGISTERED: &str = "application/vnd.acemq.avro";
@@ -39,15 +42,19 @@ pub(super) fn split(body: &Bytes) -> Result<(u32, Bytes)> {
         Some([MAGIC, a, b, c, d]) => {
             Ok((u32::from_be_bytes([*a, *b, *c, *d]), body.slice(FRAME..)))
         }
-        _ => Err(Error::new(
-            ErrorKind::Decode,
-            format!(
-                "read a registered Avro body: it has to begin with a zero byte and the four bytes \
-                 of a schema's id, and has {} bytes{}",
-                body.len(),
-                body.first().map(|first| format!(", the first {first}")).unwrap_or_default()
-            ),
-        )),
+        _ => {
+            let fault = match (framed::hint(body), body.first()) {
+                (Some(hint), _) => hint.to_owned(),
+                (None, first) => format!(
+                    "it has to begin with a zero byte and the four bytes of a schema's id, and has \
+                     {}{}",
+                    counted(body.len(), "byte"),
+                    first.map(|first| format!(", the first {first}")).unwrap_or_default()
+                ),
+            };
+            let text = format!("read a registered Avro body: {fault}");
+            Err(Error::new(ErrorKind::Decode, text))
+        }
     }
 }
 

@@ -76,6 +76,11 @@ impl Record {
     pub(super) fn is_called(&self, name: &str) -> bool {
         self.names.name.rsplit('.').next() == Some(name)
     }
+
+    /// The field of a name, and its place.
+    pub(super) fn field(&self, name: &str) -> Option<(usize, &Field)> {
+        self.fields.iter().enumerate().find(|(_, field)| field.name == name)
+    }
 }
 
 /// A type's full name, and the full names it had before.

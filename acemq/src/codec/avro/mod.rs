@@ -6,6 +6,7 @@ mod default;
 mod definition;
 mod frame;
 mod layout;
+mod misfit;
 mod reader;
 mod resolve;
 mod source;
@@ -13,15 +14,16 @@ mod source;
 mod tests;
 mod typed;
 mod values;
+mod write;
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use apache_avro::{AvroResult, AvroSchema, writer::datum::GenericDatumWriter};
+use apache_avro::{AvroSchema, writer::datum::GenericDatumWriter};
 use bytes::Bytes;
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::sync::OnceCell;
 
-use self::{definition::Definition, source::Source};
+use self::{data::Fault, definition::Definition, layout::Layout, source::Source};
 pub use self::{reader::AvroReader, values::AvroValues};
 use super::{Decode, Encode, USUAL_LENGTH};
 use crate::{
@@ -49,10 +51,12 @@ const REGISTRY_TIMEOUT: Duration = Duration::from_secs(30);
 /// it has to be the same one: milliseconds are never read as microseconds. A pair that cannot be
 /// resolved is an error that names both schemas.
 ///
-/// To be **written**, a struct has the name of its record, without the namespace, or says so with
-/// `#[serde(rename = "…")]`; a `u64` is none of Avro's numbers, so a field of type `long` is an `i64`
-/// or a `u32`. When it is **read** neither matters: fields are found by their names, and a number
-/// fits wherever its value does. Bytes are `#[serde(with = "apache_avro::serde::bytes")]`, decimals
+/// A struct's fields are those of its record by their names, in any order: one too many is an error, and
+/// so is one that is missing and has no default. A struct in a union has the name of its record too,
+/// without the namespace, or says so with `#[serde(rename = "…")]`. Numbers are **written** where
+/// nothing of their type is lost: an `int` is an `i32` or less, a `long` any integer, a `double` any
+/// float and an `i32` or less; a `u64` that is larger than the largest `long` is an error when it is sent.
+/// They are **read** wherever the value fits. Bytes are `#[serde(with = "apache_avro::serde::bytes")]`, decimals
 /// and `fixed` are bytes, dates and times are numbers, and an optional field is a union of two with
 /// `null`. For maps of whatever fields there is [`values`](Self::values).
 ///
@@ -195,8 +199,7 @@ impl Avro {
 
     fn with_fixed(definition: Definition) -> Result<Self> {
         let definition = Arc::new(definition);
-        let with = format!("with schema {}", definition.name());
-        let source = Source::new(Arc::clone(&definition), None, with)?;
+        let source = Source::new(Arc::clone(&definition), None, None)?;
         Ok(Self { definition, form: Form::Fixed(Arc::new(source)) })
     }
 
@@ -222,8 +225,7 @@ impl Avro {
         let Self { definition, form } = self;
         let form = match form {
             Form::Fixed(_) => {
-                let with = format!("with schema {}", definition.name());
-                let source = Source::new(Arc::clone(&definition), Some(onto), with)?;
+                let source = Source::new(Arc::clone(&definition), Some(onto), None)?;
                 Form::Fixed(Arc::new(source))
             }
             Form::Registered { registry, id, reader } => {
@@ -266,15 +268,19 @@ impl Avro {
     /// Writes a body.
     async fn write(
         &self,
-        write: impl FnOnce(&GenericDatumWriter<'_>, &mut Vec<u8>) -> AvroResult<usize>,
+        write: impl FnOnce(&GenericDatumWriter<'_>, &mut Vec<u8>, &Layout) -> Result<(), Fault>,
     ) -> Result<Bytes> {
         let mut body = self.frame().await?;
+        let Definition { schema, layout, .. } = &*self.definition;
         // The setting of the process, which anybody may change, is not asked.
-        let writer = GenericDatumWriter::builder(&self.definition.schema).human_readable(false);
-        let written = writer.build().and_then(|writer| write(&writer, &mut body));
-        written.map_err(|cause| {
+        let writer = GenericDatumWriter::builder(schema).human_readable(false).build();
+        let written = match writer {
+            Ok(writer) => write(&writer, &mut body, layout),
+            Err(cause) => Err(misfit::refused(&cause)),
+        };
+        written.map_err(|fault| {
             let doing = format!("write the payload with schema {}", self.definition.name());
-            Error::new(ErrorKind::Encode, format!("{doing}: {cause}")).with_source(cause)
+            Error::new(ErrorKind::Encode, format!("{doing}: {fault}"))
         })?;
         Ok(body.into())
     }
@@ -301,7 +307,7 @@ impl<T: Serialize + Sync + ?Sized> Encode<T> for Avro {
     }
 
     async fn encode(&self, payload: &T) -> Result<Bytes> {
-        self.write(|writer, body| writer.write_ser(body, &payload)).await
+        self.write(|writer, body, layout| write::payload(writer, body, payload, layout)).await
     }
 }
 

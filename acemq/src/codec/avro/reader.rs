@@ -102,7 +102,9 @@ impl AvroReader {
         let registered = patiently(&action, REGISTRY_TIMEOUT, || self.registry.by_id(id)).await;
         let registered = registered.map_err(|cause| {
             // Whatever is the matter with the registry, the message is not to blame.
-            Error::new(ErrorKind::Store, action).with_source(cause)
+            let text =
+                format!("read a registered Avro body: the registry did not give schema {id}");
+            Error::new(ErrorKind::Store, text).with_source(cause)
         })?;
         let source = self.source_of(&registered.ok_or_else(|| unknown(id.get()))?)?;
         self.lock().insert(id, Arc::clone(&source));
@@ -110,22 +112,22 @@ impl AvroReader {
     }
 
     fn source_of(&self, schema: &RegisteredSchema) -> Result<Arc<Source>> {
-        let RegisteredSchema { id, format, .. } = schema;
+        let RegisteredSchema { id, format, subject, version, definition } = schema;
+        let refused = |fault: String| {
+            let doing = "read a registered Avro body: its schema";
+            let which = format!("{id} (subject {subject:?}, version {version})");
+            Error::new(ErrorKind::Decode, format!("{doing}, {which}, {fault}"))
+        };
         if *format != SchemaFormat::Avro {
-            return Err(Error::new(
-                ErrorKind::Decode,
-                format!("read a registered Avro body: its schema, {id}, is of format {format}"),
-            ));
+            let fault = format!("is of format {format}; read it with a codec of that format");
+            return Err(refused(fault));
         }
-        let definition = Definition::parse(&schema.definition).map_err(|cause| {
-            Error::new(
-                ErrorKind::Decode,
-                format!("read a registered Avro body: its schema, {id}, cannot be read"),
-            )
-            .with_source(cause)
+        let definition = Definition::parse(definition).map_err(|cause| {
+            let fault = "cannot be read; put its definition right in the registry, restart this \
+                         consumer and replay the message";
+            refused(fault.to_owned()).with_source(cause)
         })?;
-        let with = format!("with schema {} (id {id})", definition.name());
-        Ok(Arc::new(Source::new(Arc::new(definition), self.onto.clone(), with)?))
+        Ok(Arc::new(Source::new(Arc::new(definition), self.onto.clone(), Some(*id))?))
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<SchemaId, Arc<Source>>> {

@@ -3,7 +3,11 @@
 use apache_avro::types::Value;
 use bytes::Bytes;
 
-use super::{Avro, AvroReader, Decode, Encode, frame};
+use super::{
+    Avro, AvroReader, Decode, Encode, frame,
+    layout::ROOT,
+    misfit::{self, Path},
+};
 use crate::error::Result;
 
 /// Avro for values whose type is not known when the program is built: apache-avro's
@@ -37,7 +41,14 @@ impl Encode<Value> for AvroValues<Avro> {
     }
 
     async fn encode(&self, payload: &Value) -> Result<Bytes> {
-        self.0.write(|writer, body| writer.write_value_ref(body, payload)).await
+        let write = self.0.write(|writer, body, layout| {
+            let written = writer.write_value_ref(body, payload).map(drop);
+            written.map_err(|cause| {
+                let misfit = misfit::within(payload, layout, ROOT, Path::Root);
+                misfit.unwrap_or_else(|| misfit::refused(&cause))
+            })
+        });
+        write.await
     }
 }
 

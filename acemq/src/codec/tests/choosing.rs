@@ -4,7 +4,7 @@ use ::bytes::Bytes;
 use futures_util::FutureExt as _;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::{AnyFormat, Decode, Encode, Format, Json, RawBytes, Text};
+use super::{AnyFormat, Decode, Encode, Format, Json, RawBytes, Text, no_codec_reads};
 use crate::error::{Error, ErrorKind, Result};
 
 fn read<T: DeserializeOwned + Send>(body: &[u8], content_type: Option<&str>) -> Result<T> {
@@ -94,7 +94,79 @@ fn an_unknown_content_type_is_not_read() {
     for content_type in ["application/pdf", "text/html", "json", "application/xmlx", "yaml"] {
         assert!(!Decode::<String>::accepts(&AnyFormat, Some(content_type)));
         let error = read::<String>(b"", Some(content_type)).unwrap_err();
-        assert_eq!(error.to_string(), format!("no codec here reads '{content_type}'"));
+        let text =
+            format!("no codec here reads '{content_type}': there is `AnyFormat`, and this takes");
+        assert!(error.to_string().starts_with(&text), "{error}");
+    }
+}
+
+#[test]
+fn a_refusal_names_the_codecs_that_are_there_and_one_that_reads_it() {
+    fn refusal<T: Send>(codec: &impl Decode<T>, content_type: Option<&str>) -> String {
+        no_codec_reads(content_type, &codec.codec_name()).to_string()
+    }
+    let there = |codec: &str| format!("there is `{codec}`, and this takes ");
+    let plain = Some("text/plain; charset=utf-8");
+    let ours = refusal::<String>(&Named("a", None), plain);
+    assert_eq!(
+        ours,
+        "no codec here reads 'text/plain; charset=utf-8': there is `Named`, and this takes `Text`; \
+         set it with `.codec(…)`, or several as a tuple"
+    );
+    assert!(refusal::<String>(&(Json, Text), plain).contains(&there("(Json, Text)")));
+    assert!(refusal::<String>(&Format::Json, plain).contains(&there("Format::Json")));
+    let pdf = RawBytes::of_type("application/pdf");
+    let of_type = there(r#"RawBytes::of_type("application/pdf")"#);
+    assert!(refusal::<Bytes>(&pdf, plain).contains(&of_type));
+    let checked = crate::ClaimCheck::new(Json, crate::MemoryClaimCheckStore::new());
+    let around = there("ClaimCheck<Json, MemoryClaimCheckStore>");
+    assert!(refusal::<String>(&checked, plain).contains(&around));
+    let none = refusal::<String>(&Text, None);
+    assert!(none.contains(&there("Text")) && none.contains("`Json`"), "{none}");
+    // What is in a content type is somebody's, and stays on its line.
+    assert!(refusal::<String>(&Text, Some("a\nb")).contains(r"'a\nb'"));
+}
+
+#[test]
+fn the_codec_that_is_advised_reads_it() {
+    fn advised<T: Send>(codec: &impl Decode<T>, name: &str, content_types: &[&str]) {
+        for content_type in content_types {
+            assert!(codec.accepts(Some(content_type)), "{content_type}");
+            let text = no_codec_reads(Some(content_type), "Other").to_string();
+            assert!(text.contains(&format!("this takes `{name}")), "{text}");
+        }
+    }
+    advised::<String>(&Json, "Json`", &["application/json", "text/json", "a/b+json"]);
+    advised::<String>(&Text, "Text`", &["text/plain"]);
+    advised::<Bytes>(&RawBytes::default(), "RawBytes::default()`", &["application/octet-stream"]);
+    #[cfg(feature = "xml")]
+    advised::<String>(&crate::Xml::new(), "Xml`", &["application/xml", "text/xml", "a/b+xml"]);
+    #[cfg(feature = "yaml")]
+    {
+        let types =
+            ["application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml", "a/b+yaml"];
+        advised::<String>(&crate::Yaml, "Yaml`", &types);
+    }
+    #[cfg(feature = "toml")]
+    advised::<String>(&crate::Toml, "Toml`", &["application/toml", "text/toml", "a/b+toml"]);
+    #[cfg(feature = "protobuf")]
+    {
+        let types = ["application/x-protobuf", "application/protobuf", "a/b+protobuf"];
+        advised::<()>(&crate::Protobuf, "Protobuf`", &types);
+        advised::<()>(&crate::Protobuf, "Protobuf`", &["application/vnd.google.protobuf"]);
+    }
+    #[cfg(feature = "avro")]
+    {
+        let fixed = crate::Avro::fixed(r#""string""#).unwrap();
+        advised::<String>(&fixed, "Avro::fixed`", &["avro/binary", "application/avro", "a/b+avro"]);
+        let reader = crate::AvroReader::new(crate::MemorySchemaRegistry::new());
+        advised::<String>(&reader, "AvroReader`", &["application/vnd.acemq.avro"]);
+    }
+    #[cfg(feature = "encryption")]
+    {
+        let keys = crate::Keyring::new("k", [7; 32]).unwrap();
+        let sealed = crate::Encrypted::new(Json, keys);
+        advised::<String>(&sealed, "Encrypted`", &["application/vnd.acemq.encrypted"]);
     }
 }
 
@@ -193,5 +265,7 @@ fn several_codecs_write_with_the_first() {
     assert_eq!(inner.encode("a").now_or_never().unwrap().unwrap(), "\"a\"");
     let error = Decode::<String>::decode(&codec, Bytes::new(), Some("text/html"));
     let error = error.now_or_never().unwrap().unwrap_err();
-    assert_eq!(error.to_string(), "no codec here reads 'text/html'");
+    let text =
+        "no codec here reads 'text/html': there is `(Text, Json)`, and this takes one of your own";
+    assert!(error.to_string().starts_with(text), "{error}");
 }

@@ -8,6 +8,7 @@
 
 mod choosing;
 mod family;
+mod faults;
 mod hostile;
 mod shapes;
 mod values;
@@ -16,7 +17,7 @@ mod xml;
 
 use ::bytes::Bytes;
 
-use super::{AnyFormat, Decode, Encode, Format, Json, RawBytes, Text};
+use super::{AnyFormat, Decode, Encode, Format, Json, RawBytes, Text, no_codec_reads};
 use crate::error::ErrorKind;
 
 #[test]

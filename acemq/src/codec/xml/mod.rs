@@ -14,7 +14,7 @@ use self::document::Document;
 use super::{
     Decode, Encode,
     guard::{Guarded, Limits},
-    has_suffix, is_type, unreadable, unwritable,
+    has_suffix, is_type, not_utf8, unreadable, unwritable,
 };
 use crate::error::Result;
 
@@ -132,12 +132,13 @@ impl<T: DeserializeOwned + Send> Decode<T> for Xml {
 }
 
 pub(super) fn from_slice<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
-    let text = std::str::from_utf8(body).map_err(|cause| unreadable("XML", cause))?;
+    let text =
+        std::str::from_utf8(body).map_err(|cause| unreadable("XML", body, not_utf8(cause)))?;
     // .NET begins its documents so; the reader would drop it and count it for nothing.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     Document::parse(text)
         .and_then(|document| read::value(&document))
-        .map_err(|cause| unreadable("XML", cause))
+        .map_err(|cause| unreadable("XML", body, cause))
 }
 
 /// Why something cannot be written or read.

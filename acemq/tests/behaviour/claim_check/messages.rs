@@ -111,6 +111,27 @@ on_every_broker! {
         bench.mq.close().await.unwrap();
     }
 
+    async fn a_consumer_that_has_no_claim_check_says_what_it_was_given(broker: Broker) {
+        let bench = Bench::new(&broker).await;
+        let (record, _seen) = recorder();
+        let builder = bench.mq.consumer::<String>(&*bench.queue);
+        let _consumer = builder.start(record).await.unwrap();
+        for threshold in [0, 100] {
+            let store = MemoryClaimCheckStore::new();
+            let codec = ClaimCheck::new(Json, store).threshold(threshold);
+            let sending = bench.mq.publisher::<String>("", &*bench.queue).codec(codec);
+            sending.send(&"o-1".to_owned()).await.unwrap();
+            let parked = bench.take(&bench.parked()).await;
+            assert_eq!(
+                parked.envelope().error().unwrap(),
+                "could not be decoded: read the body as JSON: it begins with the frame of a claim \
+                 check: read it with `ClaimCheck` around this codec, and with the store that its \
+                 publisher has"
+            );
+        }
+        bench.mq.close().await.unwrap();
+    }
+
     // promise: CC-3
     // promise: CC-4
     async fn a_message_whose_payload_is_gone_is_parked_with_that_reason(broker: Broker) {

@@ -1,6 +1,7 @@
 //! Bodies that only the holders of a key can read.
 
-use acemq::{Encrypted, Json, Keyring};
+use acemq::{Encrypted, Json, Keyring, RawBytes};
+use bytes::Bytes;
 
 use crate::{
     consumer::bench::{Bench, next, recorder},
@@ -29,6 +30,32 @@ on_every_broker! {
             assert_eq!(Encrypted::key_id_of(message.body()), Some(id));
             assert!(!message.body().windows(6).any(|part| part == b"confid"));
         }
+        bench.mq.close().await.unwrap();
+    }
+
+    async fn a_consumer_without_keys_is_told_that_it_takes_them(broker: Broker) {
+        let bench = Bench::new(&broker).await;
+        let keys = Keyring::new("ours", [1; 32]).unwrap();
+        let (record, _seen) = recorder::<String>();
+        let builder = bench.mq.consumer::<String>(&*bench.queue).codec(Json);
+        let _consumer = builder.start(record).await.unwrap();
+        let orders = bench.mq.publisher::<String>("", &*bench.queue);
+        orders.codec(Encrypted::new(Json, keys)).send(&"o-1".to_owned()).await.unwrap();
+        let parked = bench.take(&bench.parked()).await;
+        assert_eq!(
+            parked.envelope().error().unwrap(),
+            "could not be decoded: no codec here reads 'application/vnd.acemq.encrypted': there is \
+             `Json`, and this takes `Encrypted` with its keys (feature `encryption`); set it with \
+             `.codec(…)`, or several as a tuple"
+        );
+        // Somebody handed it on as what it is not.
+        let body = parked.body().clone();
+        let raw = RawBytes::of_type("application/json");
+        let raw = bench.mq.publisher::<Bytes>("", &*bench.queue).codec(raw);
+        raw.send(&body).await.unwrap();
+        let parked = bench.take(&bench.parked()).await;
+        let reason = parked.envelope().error().unwrap();
+        assert!(reason.contains("read it with `Encrypted` around this codec"), "{reason}");
         bench.mq.close().await.unwrap();
     }
 

@@ -113,8 +113,12 @@ on_every_broker! {
         let consumer = builder.start(record).await.unwrap();
         send(&bench, Json).await;
         let parked = bench.take(&bench.parked()).await;
-        let reason = "could not be decoded: no codec here reads 'application/json'";
-        assert_eq!(parked.envelope().error(), Some(reason));
+        let error = parked.envelope().error().unwrap();
+        assert_eq!(
+            error,
+            "could not be decoded: no codec here reads 'application/json': there is `(Toml, Yaml)`, \
+             and this takes `Json`; set it with `.codec(…)`, or several as a tuple"
+        );
         for sent in [send(&bench, Yaml).await, send(&bench, Toml).await] {
             assert_eq!(seen(&next(&mut messages).await), sent);
         }

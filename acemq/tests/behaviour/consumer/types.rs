@@ -99,7 +99,8 @@ on_every_broker! {
         text.message_type("order.cancelled").send(&"o-1".to_owned()).await.unwrap();
         let parked = bench.take(&bench.parked()).await;
         let reason = parked.envelope().error().unwrap();
-        assert!(reason.contains("no codec here reads 'text/plain'"), "{reason}");
+        let refusal = "no codec here reads 'text/plain': there is `Json`, and this takes `Text`;";
+        assert!(reason.contains(refusal), "{reason}");
         bench.mq.close().await.unwrap();
     }
 

@@ -60,7 +60,7 @@ on_every_broker! {
         let lost: Vec<usize> = (0..90).filter(|n| n % 3 == 2).collect();
         assert_eq!(error.failed().map(|(at, _)| at).collect::<Vec<_>>(), lost);
         let first = &error.failed().next().unwrap().1.to_string();
-        let text = "30 of 90 messages were not confirmed; 60 were. The first failure was: ";
+        let text = "30 of 90 messages not confirmed; 60 confirmed. The first failure was: ";
         assert_eq!(error.to_string(), format!("{text}{first}"));
         let confirmed: BTreeSet<&str> =
             error.confirmed().map(|(_, receipt)| &*receipt.message_id).collect();

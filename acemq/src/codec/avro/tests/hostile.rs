@@ -42,8 +42,8 @@ async fn bytes_after_the_end_are_refused() {
     let (schema, value) = everything();
     let body = write(schema, &value).await;
     let more = [body.as_ref(), b"\0"].concat();
-    assert!(refused(read::<Everything>(schema, more.clone()).await).contains("1 bytes are left"));
-    assert!(refused(resolve_json(schema, PARTS, more).await).contains("1 bytes are left"));
+    assert!(refused(read::<Everything>(schema, more.clone()).await).contains("1 byte is left"));
+    assert!(refused(resolve_json(schema, PARTS, more).await).contains("1 byte is left"));
     refused(read_json(&record(""), Bytes::from_static(b"\0")).await);
 }
 

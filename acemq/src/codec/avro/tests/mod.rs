@@ -4,6 +4,7 @@ mod resolving;
 mod shapes;
 mod types;
 mod vectors;
+mod writing;
 
 use apache_avro::types::Value;
 use serde::{Serialize, de::DeserializeOwned};

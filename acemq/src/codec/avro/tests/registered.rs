@@ -198,19 +198,26 @@ async fn a_registry_that_falls_silent_holds_nobody_up_for_ever() {
     }
 }
 
+const A_JSON_SCHEMA: &str = "read a registered Avro body: its schema, 1 (subject \"a\", version 1), is of \
+    format json-schema; read it with a codec of that format";
+const NO_JSON: &str = "read a registered Avro body: its schema, 2 (subject \"b\", version 1), cannot be \
+    read; put its definition right in the registry, restart this consumer and replay the message";
+
 #[tokio::test]
 async fn a_schema_that_is_no_avro_or_cannot_be_read_is_no_fault_that_passes() {
     let registry = MemorySchemaRegistry::new();
     registry.register("a", &SchemaFormat::JsonSchema, r#""string""#).await.unwrap();
     registry.register("b", &SchemaFormat::Avro, "not JSON").await.unwrap();
     let reader = AvroReader::new(registry).values();
-    for (body, fault) in
-        [(b"\0\0\0\0\x01", "of format json-schema"), (b"\0\0\0\0\x02", "cannot be read")]
-    {
+    for (body, fault) in [(b"\0\0\0\0\x01", A_JSON_SCHEMA), (b"\0\0\0\0\x02", NO_JSON)] {
         let error = read_f(&reader, &body[..]).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Decode);
-        assert!(error.to_string().contains(fault), "{error}");
+        assert_eq!(error.to_string(), fault);
     }
+    let error = read_f(&reader, &b"\0\0\0\0\x02"[..]).await.unwrap_err();
+    let cause = std::error::Error::source(&error).unwrap().to_string();
+    assert!(cause.starts_with("read an Avro schema: it is not JSON: expected "), "{cause}");
+    assert!(cause.contains("at line 1 column 2"), "{cause}");
 }
 
 #[tokio::test]
