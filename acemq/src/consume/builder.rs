@@ -181,8 +181,8 @@ impl<T, C> ConsumerBuilder<T, C> {
     }
 
     /// All messages of the queue one after the other; a failure that stops them stops the consumer.
-    pub(crate) fn one_after_the_other(mut self) -> Self {
-        self.settings.ordered_by = Some(OrderedBy::Queue);
+    pub(crate) fn one_after_the_other(mut self, single_active: bool) -> Self {
+        self.settings.ordered_by = Some(OrderedBy::Queue { single_active });
         self
     }
 
@@ -191,7 +191,10 @@ impl<T, C> ConsumerBuilder<T, C> {
     /// other keys go on; [`Consumer::halted`](super::Consumer::halted) lists such keys and
     /// [`Consumer::resume_key`](super::Consumer::resume_key) lets one go on. What is held has its place in the
     /// [`prefetch`](Self::prefetch); a broker takes it back after its consumer timeout (30 minutes by
-    /// default), and then the message is tried again.
+    /// default), and then the message is tried again, as after a lost connection or a pause.
+    ///
+    /// That a body cannot be read for a while, because its claim-check store is away, is a failure as
+    /// any other: give it some attempts.
     pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
         self.settings.on_failure = Some(on_failure);
         self
@@ -377,7 +380,11 @@ impl<T, C> ConsumerBuilder<T, C> {
         Fut: Future<Output = Result<R, HandlerError>> + Send + 'static,
         R: Send + Sync + 'static,
     {
-        let fault = self.fault();
+        let in_order = self.settings.ordered_by.is_some().then_some(
+            "it answers requests in an order, and whoever asks would be told of a failure before the \
+             next attempt; leave the order out",
+        );
+        let fault = self.fault().or(in_order);
         let answering = Answering::new(handler, codec);
         let counters = answering.counters();
         let inner = Typed::new(self.codec, self.key, self.order_key, answering);

@@ -117,7 +117,8 @@ impl Consumer {
     /// consumer to the broker: an auto-delete queue goes with its last one, another takes over where
     /// only one may be active, and to a quorum queue what is handed back was delivered once.
     ///
-    /// Where order matters it waits for the handlers that run before it hands anything back.
+    /// Where order matters it waits for the handlers that run before it hands anything back: do not
+    /// await it in one of them. A key that had halted is tried again when it is resumed.
     ///
     /// # Errors
     /// [`ErrorKind::Closed`] once the consumer is closed or closes. That it lost its channel
@@ -141,7 +142,11 @@ impl Consumer {
     /// # Cancellation
     /// Dropping the future does not stop the resuming.
     pub async fn resume(&self) -> Result<()> {
-        self.core.control.want(|wish| (wish.paused, wish.halted) = (false, false)).await;
+        self.core.control.want(|wish| (wish.paused, wish.halted) = (false, None)).await;
+        if self.core.order.as_ref().is_some_and(|order| order.by.is_queue()) {
+            // Where it was resumed before it could leave.
+            self.resume_key("");
+        }
         self.unless_closed("resume")?;
         match self.state() {
             ConsumerState::Recovering { reason, .. } => {
@@ -157,16 +162,16 @@ impl Consumer {
     /// same channel: what was out at that moment comes on top until it is settled.
     ///
     /// Where order matters that would not do. Such a consumer waits for the handlers that run, gives
-    /// everything back, and begins anew; of a partition another process may be given it. Its prefetch
-    /// can grow only: a quorum queue puts what comes back behind what came back before, and with a
-    /// smaller one some of that would still be there.
+    /// everything back, and begins anew, which is the end of an auto-delete queue. Its prefetch can
+    /// grow only: a quorum queue puts what comes back behind what came back before, and with a smaller
+    /// one some of that would still be there. That of a partition stays as it is.
     ///
     /// A consumer that is paused or recovering consumes by it from the next time on.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] for 0. [`ErrorKind::Unsupported`] for an exclusive consumer, whose
-    /// second subscription the broker would refuse, unless it is paused; and where order matters, for
-    /// less than it is. [`ErrorKind::Closed`] once it is closed or closes.
+    /// second subscription the broker would refuse, unless it is paused; where order matters, for less
+    /// than it is; and for a partition's. [`ErrorKind::Closed`] once it is closed or closes.
     ///
     /// # Cancellation
     /// Dropping the future does not stop the change.
@@ -178,6 +183,10 @@ impl Consumer {
         if self.core.exclusive && self.state() != ConsumerState::Paused {
             let why = "it is exclusive, and the broker allows it no second subscription beside the \
                        first; pause it before";
+            return Err(self.error(ErrorKind::Unsupported, WHAT, why));
+        }
+        if self.core.order.as_ref().is_some_and(|order| order.by.is_queue()) {
+            let why = "it is a partition's, of which every process has to have the same prefetch";
             return Err(self.error(ErrorKind::Unsupported, WHAT, why));
         }
         if self.core.order.is_some() && count < self.core.control.wish().prefetch {

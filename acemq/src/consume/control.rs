@@ -1,13 +1,17 @@
 //! What whoever holds a consumer wants of it while it runs.
 
+use std::sync::Arc;
+
 use tokio::sync::watch;
 
+use super::work::Halt;
+
 /// What is wanted.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Wish {
     pub(super) paused: bool,
-    /// A failure has stopped it where order matters.
-    pub(super) halted: bool,
+    /// The failure that has stopped it where order matters.
+    pub(super) halted: Option<Arc<Halt>>,
     pub(super) prefetch: u16,
     /// Counts the wishes; a later one includes those before it.
     number: u64,
@@ -16,7 +20,7 @@ pub(super) struct Wish {
 impl Wish {
     /// Whether it is to take no messages.
     pub(super) const fn stays_away(&self) -> bool {
-        self.paused || self.halted
+        self.paused || self.halted.is_some()
     }
 }
 
@@ -29,14 +33,14 @@ pub(super) struct Control {
 impl Control {
     pub(super) fn new(prefetch: u16, paused: bool) -> Self {
         Self {
-            wish: watch::Sender::new(Wish { paused, halted: false, prefetch, number: 0 }),
+            wish: watch::Sender::new(Wish { paused, halted: None, prefetch, number: 0 }),
             done: watch::Sender::new(0),
         }
     }
 
     /// What is wanted now.
     pub(super) fn wish(&self) -> Wish {
-        *self.wish.borrow()
+        self.wish.borrow().clone()
     }
 
     /// For whoever acts on it.
@@ -58,11 +62,11 @@ impl Control {
     }
 
     /// The consumer's own wish, for which nobody waits.
-    pub(super) fn halt(&self) {
-        self.wish.send_modify(|wish| wish.halted = true);
+    pub(super) fn halt(&self, halt: Halt) {
+        self.wish.send_modify(|wish| wish.halted = Some(Arc::new(halt)));
     }
 
-    pub(super) fn acted_on(&self, wish: Wish) {
+    pub(super) fn acted_on(&self, wish: &Wish) {
         self.done.send_modify(|done| *done = wish.number.max(*done));
     }
 

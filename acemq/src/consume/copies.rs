@@ -117,7 +117,7 @@ fn going_on(mut properties: Properties, id: impl FnOnce() -> String) -> Properti
         delivery_mode: Some(Properties::PERSISTENT),
         expiration: None,
         user_id: None,
-        message_id: properties.message_id.take().or_else(|| Some(id()).filter(fits)),
+        message_id: properties.message_id.take().or_else(|| Some(id()).filter(|id| fits(id))),
         ..properties
     }
 }
@@ -127,7 +127,7 @@ impl Received {
     /// envelope's, and the body is in the form that it says itself.
     pub(crate) fn carry_over(&self, onward: &mut Outgoing) {
         let own = &mut onward.properties;
-        let message_id = own.message_id.take().filter(fits);
+        let message_id = own.message_id.take().filter(|id| fits(id));
         let content_type = own.content_type.take();
         let headers = std::mem::take(&mut own.headers);
         onward.properties = Properties {
@@ -140,7 +140,7 @@ impl Received {
 }
 
 /// Somebody else's id may be too long for the property, which must not keep the message here.
-fn fits(id: &String) -> bool {
+fn fits(id: &str) -> bool {
     id.len() <= MAX_ID
 }
 

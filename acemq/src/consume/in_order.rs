@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::time::timeout;
 
 use super::{
-    ConsumerState, Settlement,
+    Settlement,
     handle::{Judged, Verdict},
     message::Received,
     order::{Order, OrderedBy, Then, Turn},
@@ -33,9 +33,11 @@ impl Core {
             let verdict = Verdict::Rejected { text: text.clone() };
             return Ok(Judged::new(Arc::clone(received), verdict));
         }
-        match &self.order {
-            Some(order) => self.judge_in_order(order, Arc::clone(received), place).await,
-            None => Ok(self.judge(received, place).await),
+        match (&self.order, turn) {
+            (Some(order), Turn::Of(_)) => {
+                self.judge_in_order(order, Arc::clone(received), place).await
+            }
+            _ => Ok(self.judge(received, place).await),
         }
     }
 
@@ -87,7 +89,8 @@ impl Core {
                 | Verdict::Parked { .. }
                 | Verdict::Rejected { .. }
                 | Verdict::Returned
-                | Verdict::Undecodable { .. } => return Ok(judged),
+                | Verdict::Undecodable { .. }
+                | Verdict::Unmovable { .. } => return Ok(judged),
             };
             tokio::select! {
                 biased;
@@ -152,28 +155,29 @@ impl Core {
         None
     }
 
-    /// Whether the queue is this consumer's for as long as it is the active one.
+    /// Whether the queue is known to have one active consumer at a time.
     pub(super) fn is_alone(&self) -> bool {
-        self.order.as_ref().is_some_and(|order| order.by == OrderedBy::Queue)
+        let alone = OrderedBy::Queue { single_active: true };
+        self.order.as_ref().is_some_and(|order| order.by == alone)
     }
 
     /// Stops what comes behind a message.
     pub(super) fn halt(&self, task: Task, halt: Halt) {
         let (key, whole) = match (&task.turn, &self.order) {
-            (Turn::Of(key), Some(order)) => (Arc::clone(key), order.by == OrderedBy::Queue),
+            (Turn::Of(key), Some(order)) => (Arc::clone(key), order.by.is_queue()),
             _ => return,
         };
-        let Halt { message_id, attempts, reason } = halt.clone();
+        let why = halt.clone();
         if !self.work.halt(task, halt) {
             return;
         }
         tracing::warn!(
-            queue = %self.queue, key = &*key, message_id, attempts, reason,
+            queue = %self.queue, key = &*key, message_id = why.message_id, attempts = why.attempts,
+            reason = why.reason,
             "a message failed, and nothing behind it is handled until somebody resumes it"
         );
         if whole {
-            self.state.send_replace(ConsumerState::Halted { message_id, attempts, reason });
-            self.control.halt();
+            self.control.halt(why);
         }
     }
 }

@@ -36,7 +36,10 @@ impl Onward {
             // One after the other, so that one handler at a time keeps the order. Only the
             // broker's answers are waited for side by side.
             let handed_over = message.hand_over(&mut Patience::default()).await?;
-            place.give_way();
+            // Where order matters it may be handled again in its place.
+            if core.order.is_none() {
+                place.give_way();
+            }
             handed_over.finish().await
         };
         let sent: Result<_> = tokio::select! {

@@ -126,16 +126,23 @@ pub(super) enum OrderedBy {
     Payload,
     RoutingKey,
     /// All messages belong together, and a failure stops the whole consumer.
-    Queue,
+    Queue {
+        /// Whether the queue is known to have one active consumer at a time.
+        single_active: bool,
+    },
 }
 
 impl OrderedBy {
+    pub(super) const fn is_queue(&self) -> bool {
+        matches!(self, Self::Queue { .. })
+    }
+
     /// The message's turn, where the payload need not be read for it.
     pub(super) fn turn(&self, delivery: &Delivery) -> Turn {
         match self {
             Self::Header(name) => by_header(name, delivery.properties.headers.get(name)),
             Self::RoutingKey => Turn::Of(delivery.routing_key.as_str().into()),
-            Self::Queue => Turn::Of("".into()),
+            Self::Queue { .. } => Turn::Of("".into()),
             Self::Payload => Turn::Any,
         }
     }

@@ -30,7 +30,7 @@ impl Core {
                 Err(error) => error,
             };
             tokio::select! {
-                () = self.closing.cancelled() => return None,
+                () = self.left() => return None,
                 () = outage.pause(&error) => {}
             }
             if !settler.is_open() {

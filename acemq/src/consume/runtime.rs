@@ -129,15 +129,16 @@ impl Core {
         let mut wishes = self.control.wishes();
         let mut open = first;
         while !self.closing.is_cancelled() {
-            let wish = *wishes.borrow_and_update();
+            let wish = wishes.borrow_and_update().clone();
             if let Some(subscribed) = open.take() {
-                open = self.comply(subscribed, wish).await;
+                open = self.comply(subscribed, &wish).await;
             }
             if wish.stays_away() {
-                if wish.paused {
-                    self.state.send_replace(ConsumerState::Paused);
-                }
-                self.control.acted_on(wish);
+                self.state.send_replace(match wish.halted.as_deref() {
+                    Some(halt) => halt.state(),
+                    None => ConsumerState::Paused,
+                });
+                self.control.acted_on(&wish);
                 self.idle(&mut wishes).await;
                 continue;
             }
@@ -146,7 +147,7 @@ impl Core {
                 continue;
             };
             self.state.send_replace(ConsumerState::Receiving);
-            self.control.acted_on(wish);
+            self.control.acted_on(&wish);
             open = self.pump(subscribed, &mut wishes).await;
         }
         let stranded = self.drain(open).await;
@@ -155,7 +156,7 @@ impl Core {
     }
 
     /// Does to a channel what is wanted; `None` if that cost it.
-    async fn comply(&self, mut subscribed: Subscribed, wish: Wish) -> Option<Subscribed> {
+    async fn comply(&self, mut subscribed: Subscribed, wish: &Wish) -> Option<Subscribed> {
         let other = wish.stays_away() || subscribed.prefetch != wish.prefetch;
         if self.order.is_some() && other {
             return self.leave_in_order(subscribed).await;
@@ -193,14 +194,7 @@ impl Core {
         // The broker has taken it back.
         self.work.clear();
         tracing::warn!(queue = %self.queue, %reason, "the consumer lost its channel");
-        self.state.send_if_modified(|state| {
-            // What halted it still does.
-            let halted = matches!(state, ConsumerState::Halted { .. });
-            if !halted {
-                *state = ConsumerState::Recovering { attempt: 1, reason };
-            }
-            !halted
-        });
+        self.state.send_replace(ConsumerState::Recovering { attempt: 1, reason });
     }
 
     /// Consumes again, however often that takes; `None` once the consumer is to close or to pause.
@@ -212,13 +206,13 @@ impl Core {
                 () = self.closing.cancelled() => return None,
                 subscribed = &mut subscribing => return Some(subscribed),
                 Ok(()) = wishes.changed() => {
-                    let wish = *wishes.borrow_and_update();
+                    let wish = wishes.borrow_and_update().clone();
                     if wish.stays_away() {
                         wishes.mark_changed();
                         return None;
                     }
                     // The next attempt goes by it.
-                    self.control.acted_on(wish);
+                    self.control.acted_on(&wish);
                 }
             }
         }
@@ -240,7 +234,7 @@ impl Core {
                         reason: error.to_string(),
                     });
                     // Whoever asked for it looks at the state.
-                    self.control.acted_on(wish);
+                    self.control.acted_on(&wish);
                 }
             }
             backoff.pause().await;

@@ -12,7 +12,10 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use super::order::{HaltedKey, Turn};
+use super::{
+    ConsumerState,
+    order::{HaltedKey, Turn},
+};
 use crate::transport::{Delivery, Settler};
 
 /// A delivery, and the channel it is to be settled on.
@@ -46,7 +49,7 @@ struct Lane {
 }
 
 /// Why a lane does not go on.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(super) struct Halt {
     pub(super) message_id: String,
     pub(super) attempts: u32,
@@ -59,6 +62,14 @@ pub(super) struct Halt {
 pub(super) enum Another {
     Start,
     No,
+}
+
+impl Halt {
+    /// The state of a consumer that has stopped as a whole.
+    pub(super) fn state(&self) -> ConsumerState {
+        let Self { message_id, attempts, reason } = self.clone();
+        ConsumerState::Halted { message_id, attempts, reason }
+    }
 }
 
 impl Work {

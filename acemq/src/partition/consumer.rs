@@ -32,7 +32,10 @@ pub struct PartitionedConsumerBuilder<T, C = AnyFormat> {
 impl<T> PartitionedConsumerBuilder<T> {
     pub(super) fn new(partitions: &Partitions) -> Self {
         // The queue is each partition's own.
-        let each = partitions.client.consumer(partitions.name()).one_after_the_other();
+        let each = partitions
+            .client
+            .consumer(partitions.name())
+            .one_after_the_other(partitions.single_active);
         Self { partitions: partitions.clone(), each }
     }
 }
@@ -103,10 +106,10 @@ impl<T, C> PartitionedConsumerBuilder<T, C> {
     /// another one takes over when it closes.
     ///
     /// # Errors
-    /// As [`ConsumerBuilder::start`]; then none is started.
+    /// As [`ConsumerBuilder::start`]; then those that were started stop again.
     ///
     /// # Cancellation
-    /// Dropping the future before it is done starts nothing.
+    /// Dropping the future before it is done stops those that were started.
     pub fn start<F, Fut, R>(self, handler: F) -> StartPartitionedConsumer
     where
         T: Send + 'static,
@@ -124,10 +127,10 @@ impl<T, C> PartitionedConsumerBuilder<T, C> {
     /// message, as [`ConsumerBuilder::start_in_transaction`].
     ///
     /// # Errors
-    /// As [`ConsumerBuilder::start_in_transaction`]; then none is started.
+    /// As [`ConsumerBuilder::start_in_transaction`]; then those that were started stop again.
     ///
     /// # Cancellation
-    /// Dropping the future before it is done starts nothing.
+    /// Dropping the future before it is done stops those that were started.
     pub fn start_in_transaction<S, F, Fut>(self, store: S, handler: F) -> StartPartitionedConsumer
     where
         T: Send + 'static,

@@ -1,6 +1,9 @@
 //! The partitions of a stream of messages: their exchange, their queues, and how many there are.
 
-use std::{fmt, future::IntoFuture};
+use std::{
+    fmt,
+    future::{IntoFuture, ready},
+};
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
@@ -71,6 +74,8 @@ pub struct Partitions {
     pub(super) client: Client,
     pub(super) name: String,
     pub(super) count: u32,
+    /// Whether every queue is known to have one active consumer at a time.
+    pub(super) single_active: bool,
 }
 
 impl Client {
@@ -127,11 +132,22 @@ impl DeclarePartitions {
 
     async fn run(self) -> Result<Partitions> {
         self.check()?;
-        let partitions =
-            Partitions { client: self.client.clone(), name: self.name.clone(), count: self.count };
+        let mut partitions = Partitions {
+            client: self.client.clone(),
+            name: self.name.clone(),
+            count: self.count,
+            single_active: false,
+        };
         let is_there = partitions.agree_on_the_number().await?;
         if self.declares {
-            self.declare_all(&partitions).await?;
+            partitions.single_active = self.declare_all(&partitions).await?;
+            if !partitions.single_active && !self.shared {
+                tracing::warn!(
+                    partitions = partitions.name,
+                    "the queues were made by somebody else, without a single active consumer; no \
+                     more than one process may consume them"
+                );
+            }
         } else if !is_there {
             return Err(self.error(ErrorKind::NotFound, "they are not there, and are not declared"));
         }
@@ -157,31 +173,35 @@ impl DeclarePartitions {
         Err(self.error(ErrorKind::Config, &fault))
     }
 
-    /// The first partition comes last: where it is there, all of them are.
-    async fn declare_all(&self, partitions: &Partitions) -> Result<()> {
+    /// The first partition comes last: where it is there, all of them are. Says whether each has one
+    /// active consumer at a time.
+    async fn declare_all(&self, partitions: &Partitions) -> Result<bool> {
         self.client.declare(&Exchange::direct(&*self.name).into()).await?;
-        stream::iter(1..self.count)
+        let others = stream::iter(1..self.count)
             .map(|partition| self.declare_one(partitions, partition))
             .buffer_unordered(AT_ONCE)
-            .try_collect::<()>()
+            .try_fold(true, |all, one| ready(Ok(all && one)))
             .await?;
-        self.declare_one(partitions, 0).await
+        Ok(self.declare_one(partitions, 0).await? && others)
     }
 
-    async fn declare_one(&self, partitions: &Partitions, partition: u32) -> Result<()> {
+    async fn declare_one(&self, partitions: &Partitions, partition: u32) -> Result<bool> {
         let name = partitions.queue(partition);
-        let mut topology = Topology::new();
-        // One that is there may be somebody else's, with other arguments.
-        if self.client.inspect_queue(&name).await?.is_none() {
-            let queue = Queue::new(&*name);
-            topology = topology.queue(if self.shared {
-                queue
-            } else {
-                queue.dead_letters().argument("x-single-active-consumer", true)
-            });
-        }
-        let topology = topology.bind(name, &*self.name, routing_key(partition));
-        self.client.declare(&topology).await
+        let queue = Queue::new(&*name);
+        let queue = if self.shared {
+            queue
+        } else {
+            queue.dead_letters().argument("x-single-active-consumer", true)
+        };
+        let single_active = match self.client.declare(&queue.into()).await {
+            Ok(()) => !self.shared,
+            // One that is there may be somebody else's, with other arguments.
+            Err(error) if error.kind() == ErrorKind::Conflict => false,
+            Err(error) => return Err(error),
+        };
+        let bound = Topology::new().bind(name, &*self.name, routing_key(partition));
+        self.client.declare(&bound).await?;
+        Ok(single_active)
     }
 
     fn error(&self, kind: ErrorKind, why: &str) -> Error {

@@ -22,7 +22,7 @@ pub struct PartitionedPublisher<T, C = Json> {
 
 impl<T> PartitionedPublisher<T> {
     pub(super) fn new(partitions: &Partitions) -> Self {
-        let Partitions { client, name, count } = partitions;
+        let Partitions { client, name, count, .. } = partitions;
         let publishers = (0..*count)
             .map(|at| client.publisher(&**name, routing_key(at)).message_type(&**name))
             .collect();
