@@ -1,9 +1,9 @@
 //! From a type of serde's to apache-avro's writer.
 //!
 //! That one says of a value that does not fit what the schema is, and not where the value was; and
-//! it writes a number only as the type of that very width. So [`Placed`] goes with each value into
-//! the writer: it knows its place in the payload and in the schema, notes what does not fit, and
-//! widens numbers as Avro's promotions do, where nothing is lost.
+//! it writes a number only as the type of that very width. So what it refuses is written once more,
+//! and [`Placed`] goes with each value into the writer: it knows its place in the payload and in the
+//! schema, notes what does not fit, and widens numbers as Avro's promotions do, where nothing is lost.
 
 mod parts;
 mod place;
@@ -34,6 +34,11 @@ pub(super) fn payload<T: Serialize + ?Sized>(
     payload: &T,
     layout: &Layout,
 ) -> Result<(), Fault> {
+    let begin = body.len();
+    if writer.write_ser(body, &payload).is_ok() {
+        return Ok(());
+    }
+    body.truncate(begin);
     let noted = OnceCell::new();
     let place = Place { layout, id: Some(ROOT), path: Path::Root, noted: &noted };
     let written = writer.write_ser(body, &Placed { value: payload, place });
