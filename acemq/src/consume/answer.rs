@@ -16,7 +16,6 @@ use super::{
     copies::put_reason,
     handle::{Handle, Judged, REJECTED, Run, Verdict, failed, within_limits},
     message::Received,
-    order::Turn,
     place::Place,
     runtime::Core,
 };
@@ -185,13 +184,6 @@ impl<H: Handle> Handle for Responding<H> {
             }
             judged
         })
-    }
-
-    fn turn<'a>(
-        &'a self,
-        received: &'a Received,
-    ) -> BoxFuture<'a, std::result::Result<Turn, String>> {
-        self.inner.turn(received)
     }
 
     fn check_store<'a>(&'a self, core: &'a Core) -> BoxFuture<'a, Result<()>> {

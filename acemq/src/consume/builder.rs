@@ -312,23 +312,8 @@ impl<T, C> ConsumerBuilder<T, C> {
         StartConsumer::new(self.handled_by(handler))
     }
 
-    /// The same consumer of each of these queues.
-    pub(crate) fn start_on_each<F, Fut, R>(
-        self,
-        queues: Vec<String>,
-        handler: F,
-    ) -> Vec<StartConsumer>
-    where
-        T: Send + 'static,
-        C: Decode<T>,
-        F: Fn(Message<T>) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<R, HandlerError>> + Send + 'static,
-        R: Into<Ack>,
-    {
-        self.handled_by(handler).for_each(queues)
-    }
-
-    fn handled_by<F, Fut, R>(self, handler: F) -> Recipe
+    /// What such a consumer is made of.
+    pub(crate) fn handled_by<F, Fut, R>(self, handler: F) -> Recipe
     where
         T: Send + 'static,
         C: Decode<T>,
@@ -387,7 +372,7 @@ impl<T, C> ConsumerBuilder<T, C> {
         let fault = self.fault().or(in_order);
         let answering = Answering::new(handler, codec);
         let counters = answering.counters();
-        let inner = Typed::new(self.codec, self.key, self.order_key, answering);
+        let inner = Typed::new(self.codec, self.key, None, answering);
         let handle = Arc::new(Responding::new(inner, Arc::clone(&counters)));
         StartResponder::new(Recipe { settings: self.settings, handle, fault }, counters)
     }
@@ -430,24 +415,8 @@ impl<T, C> ConsumerBuilder<T, C> {
         StartConsumer::new(self.handled_in_transaction(store, handler))
     }
 
-    /// The same transactional consumer of each of these queues.
-    pub(crate) fn start_on_each_in_transaction<S, F, Fut>(
-        self,
-        queues: Vec<String>,
-        store: S,
-        handler: F,
-    ) -> Vec<StartConsumer>
-    where
-        T: Send + 'static,
-        C: Decode<T>,
-        S: TransactionalStore,
-        F: Fn(Message<T>, S::Transaction) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<S::Transaction, HandlerError>> + Send + 'static,
-    {
-        self.handled_in_transaction(store, handler).for_each(queues)
-    }
-
-    fn handled_in_transaction<S, F, Fut>(self, store: S, handler: F) -> Recipe
+    /// What such a consumer is made of.
+    pub(crate) fn handled_in_transaction<S, F, Fut>(self, store: S, handler: F) -> Recipe
     where
         T: Send + 'static,
         C: Decode<T>,

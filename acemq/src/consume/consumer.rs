@@ -143,8 +143,8 @@ impl Consumer {
     /// Dropping the future does not stop the resuming.
     pub async fn resume(&self) -> Result<()> {
         self.core.control.want(|wish| (wish.paused, wish.halted) = (false, None)).await;
-        if self.core.order.as_ref().is_some_and(|order| order.by.is_queue()) {
-            // Where it was resumed before it could leave.
+        if self.core.is_one_lane() {
+            // Where it was resumed before it could leave. The lane has no name.
             self.resume_key("");
         }
         self.unless_closed("resume")?;
@@ -185,7 +185,7 @@ impl Consumer {
                        first; pause it before";
             return Err(self.error(ErrorKind::Unsupported, WHAT, why));
         }
-        if self.core.order.as_ref().is_some_and(|order| order.by.is_queue()) {
+        if self.core.is_one_lane() {
             let why = "it is a partition's, of which every process has to have the same prefetch";
             return Err(self.error(ErrorKind::Unsupported, WHAT, why));
         }
@@ -221,7 +221,7 @@ impl Consumer {
     /// # Cancellation
     /// Dropping the future does not stop the closing.
     pub async fn close(&self) -> Result<()> {
-        self.core.stop(Instant::now() + self.core.client.options().drain_timeout).await
+        self.close_by(Instant::now() + self.core.client.options().drain_timeout).await
     }
 }
 

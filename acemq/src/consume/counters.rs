@@ -18,7 +18,8 @@ pub struct ConsumerCounters {
     pub duplicates: u64,
     /// Messages sent on to their next attempt, or tried again in their place.
     pub retried: u64,
-    /// Messages in the dead-letter queue because the handler said so.
+    /// Messages in the dead-letter queue because the handler said so, or because they could not be put
+    /// in the order that was asked for: no attempt decided it.
     pub rejected: u64,
     /// Messages in the dead-letter queue because their attempts or their age ran out.
     pub dead_lettered: u64,

@@ -155,6 +155,11 @@ impl Core {
         None
     }
 
+    /// Whether all messages of the queue belong together, so that a failure stops the consumer.
+    pub(super) fn is_one_lane(&self) -> bool {
+        self.order.as_ref().is_some_and(|order| matches!(order.by, OrderedBy::Queue { .. }))
+    }
+
     /// Whether the queue is known to have one active consumer at a time.
     pub(super) fn is_alone(&self) -> bool {
         let alone = OrderedBy::Queue { single_active: true };
@@ -163,10 +168,8 @@ impl Core {
 
     /// Stops what comes behind a message.
     pub(super) fn halt(&self, task: Task, halt: Halt) {
-        let (key, whole) = match (&task.turn, &self.order) {
-            (Turn::Of(key), Some(order)) => (Arc::clone(key), order.by.is_queue()),
-            _ => return,
-        };
+        let Turn::Of(key) = &task.turn else { return };
+        let key = Arc::clone(key);
         let why = halt.clone();
         if !self.work.halt(task, halt) {
             return;
@@ -176,7 +179,7 @@ impl Core {
             reason = why.reason,
             "a message failed, and nothing behind it is handled until somebody resumes it"
         );
-        if whole {
+        if self.is_one_lane() {
             self.control.halt(why);
         }
     }

@@ -36,10 +36,7 @@ impl Onward {
             // One after the other, so that one handler at a time keeps the order. Only the
             // broker's answers are waited for side by side.
             let handed_over = message.hand_over(&mut Patience::default()).await?;
-            // Where order matters it may be handled again in its place.
-            if core.order.is_none() {
-                place.give_way();
-            }
+            place.give_way();
             handed_over.finish().await
         };
         let sent: Result<_> = tokio::select! {

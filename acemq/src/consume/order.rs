@@ -133,16 +133,13 @@ pub(super) enum OrderedBy {
 }
 
 impl OrderedBy {
-    pub(super) const fn is_queue(&self) -> bool {
-        matches!(self, Self::Queue { .. })
-    }
-
     /// The message's turn, where the payload need not be read for it.
     pub(super) fn turn(&self, delivery: &Delivery) -> Turn {
         match self {
             Self::Header(name) => by_header(name, delivery.properties.headers.get(name)),
             Self::RoutingKey => Turn::Of(delivery.routing_key.as_str().into()),
-            Self::Queue { .. } => Turn::Of("".into()),
+            // One lane, whose key is no allocation.
+            Self::Queue { .. } => Turn::Of(Arc::default()),
             Self::Payload => Turn::Any,
         }
     }

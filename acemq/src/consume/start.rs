@@ -52,7 +52,7 @@ pub(super) struct Settings {
 }
 
 /// What consumers are made of: one, or the members of a group.
-pub(super) struct Recipe {
+pub(crate) struct Recipe {
     pub(super) settings: Settings,
     pub(super) handle: Arc<dyn Handle>,
     /// What is wrong with how it was set up.
@@ -61,7 +61,7 @@ pub(super) struct Recipe {
 
 impl Recipe {
     /// The same consumer of each of these queues.
-    pub(super) fn for_each(self, queues: Vec<String>) -> Vec<StartConsumer> {
+    pub(crate) fn for_each(self, queues: Vec<String>) -> Vec<StartConsumer> {
         let of = |queue: String| {
             let settings = Settings { queue: queue.into(), ..self.settings.clone() };
             StartConsumer::new(Self {

@@ -175,10 +175,12 @@ impl Work {
     /// Drops what waits, in halted lanes as well: the broker has taken it back, or is about to. What
     /// is taken keeps its lane: what comes again is not to run beside it.
     pub(super) fn clear(&self) {
+        // Let go of when nobody waits for the lock any more.
+        let mut dropped = VecDeque::new();
         let mut state = self.lock();
-        state.ready.clear();
+        dropped.append(&mut state.ready);
         state.lanes.retain(|_, lane| {
-            lane.behind.clear();
+            dropped.append(&mut lane.behind);
             lane.taken
         });
     }

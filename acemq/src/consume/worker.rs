@@ -52,6 +52,7 @@ impl Core {
                 self.work.done(&turn);
                 continue;
             }
+            let in_lane = matches!(turn, Turn::Of(_));
             let place = Place::new(&self, &*settler);
             let processed = AssertUnwindSafe(self.process(delivery, &turn, &place)).catch_unwind();
             let processed = processed.await;
@@ -66,8 +67,11 @@ impl Core {
                 }
             }
             if given {
-                // What was behind it may have come to its turn.
-                return self.start(self.work.another());
+                if in_lane {
+                    // What was behind it may have come to its turn.
+                    self.start(self.work.another());
+                }
+                return;
             }
             if slice.elapsed() >= TIME_SLICE {
                 tokio::task::yield_now().await;

@@ -120,7 +120,7 @@ impl<T, C> PartitionedConsumerBuilder<T, C> {
     {
         let Self { partitions, each } = self;
         let queues = queues(&partitions);
-        StartPartitionedConsumer { starts: each.start_on_each(queues, handler), partitions }
+        StartPartitionedConsumer { starts: each.handled_by(handler).for_each(queues), partitions }
     }
 
     /// Starts to consume all partitions with a handler whose writes commit with the claim on its
@@ -141,7 +141,7 @@ impl<T, C> PartitionedConsumerBuilder<T, C> {
     {
         let Self { partitions, each } = self;
         let queues = queues(&partitions);
-        let starts = each.start_on_each_in_transaction(queues, store, handler);
+        let starts = each.handled_in_transaction(store, handler).for_each(queues);
         StartPartitionedConsumer { starts, partitions }
     }
 }

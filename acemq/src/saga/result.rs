@@ -105,19 +105,21 @@ impl<T> fmt::Display for SagaResult<T> {
         if failure.is_in_doubt() {
             f.write_str(" (it may have been done all the same)")?;
         }
-        let unresolved = self.unresolved.iter().map(StepFailure::step);
-        list(f, "; compensated: ", self.compensated.iter().map(|step| &**step))?;
-        list(f, "; unresolved: ", unresolved)
+        list(f, "; compensated: ", &self.compensated)?;
+        let left = |failure: &StepFailure| format!("{} ({})", failure.step(), failure.reason());
+        list(f, "; unresolved: ", self.unresolved.iter().map(left))
     }
 }
 
-fn list<'a>(
+fn list(
     f: &mut fmt::Formatter<'_>,
     what: &str,
-    mut steps: impl Iterator<Item = &'a str>,
+    steps: impl IntoIterator<Item = impl fmt::Display>,
 ) -> fmt::Result {
     f.write_str(what)?;
-    f.write_str(steps.next().unwrap_or("none"))?;
+    let mut steps = steps.into_iter();
+    let Some(first) = steps.next() else { return f.write_str("none") };
+    write!(f, "{first}")?;
     steps.try_for_each(|step| write!(f, ", {step}"))
 }
 

@@ -1,5 +1,7 @@
 //! A schema, with what is worked out from it once.
 
+use std::sync::atomic::AtomicBool;
+
 use apache_avro::Schema;
 use serde::de::IgnoredAny;
 
@@ -12,6 +14,9 @@ pub(super) struct Definition {
     pub(super) text: String,
     pub(super) schema: Schema,
     pub(super) layout: Layout,
+    /// Whether apache-avro has refused a payload by itself that was written then: the next one is
+    /// likely to be of the same type.
+    pub(super) widens: AtomicBool,
 }
 
 impl Definition {
@@ -23,7 +28,7 @@ impl Definition {
         let schema = Schema::parse_str(text).map_err(|cause| fault(why(text, &cause)))?;
         let layout = Layout::of(&schema)
             .ok_or_else(|| fault("it names a type that it does not define".to_owned()))?;
-        Ok(Self { text: text.to_owned(), schema, layout })
+        Ok(Self { text: text.to_owned(), schema, layout, widens: AtomicBool::new(false) })
     }
 
     /// The schema of a Rust type.

@@ -23,7 +23,7 @@ use bytes::Bytes;
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::sync::OnceCell;
 
-use self::{data::Fault, definition::Definition, layout::Layout, source::Source};
+use self::{data::Fault, definition::Definition, source::Source};
 pub use self::{reader::AvroReader, values::AvroValues};
 use super::{Decode, Encode, USUAL_LENGTH};
 use crate::{
@@ -268,18 +268,18 @@ impl Avro {
     /// Writes a body.
     async fn write(
         &self,
-        write: impl FnOnce(&GenericDatumWriter<'_>, &mut Vec<u8>, &Layout) -> Result<(), Fault>,
+        write: impl FnOnce(&GenericDatumWriter<'_>, &mut Vec<u8>, &Definition) -> Result<(), Fault>,
     ) -> Result<Bytes> {
         let mut body = self.frame().await?;
-        let Definition { schema, layout, .. } = &*self.definition;
+        let definition = &*self.definition;
         // The setting of the process, which anybody may change, is not asked.
-        let writer = GenericDatumWriter::builder(schema).human_readable(false).build();
+        let writer = GenericDatumWriter::builder(&definition.schema).human_readable(false).build();
         let written = match writer {
-            Ok(writer) => write(&writer, &mut body, layout),
+            Ok(writer) => write(&writer, &mut body, definition),
             Err(cause) => Err(misfit::refused(&cause)),
         };
         written.map_err(|fault| {
-            let doing = format!("write the payload with schema {}", self.definition.name());
+            let doing = format!("write the payload with schema {}", definition.name());
             Error::new(ErrorKind::Encode, format!("{doing}: {fault}"))
         })?;
         Ok(body.into())
@@ -307,7 +307,7 @@ impl<T: Serialize + Sync + ?Sized> Encode<T> for Avro {
     }
 
     async fn encode(&self, payload: &T) -> Result<Bytes> {
-        self.write(|writer, body, layout| write::payload(writer, body, payload, layout)).await
+        self.write(|writer, body, with| write::payload(writer, body, payload, with)).await
     }
 }
 

@@ -41,10 +41,10 @@ impl Encode<Value> for AvroValues<Avro> {
     }
 
     async fn encode(&self, payload: &Value) -> Result<Bytes> {
-        let write = self.0.write(|writer, body, layout| {
+        let write = self.0.write(|writer, body, definition| {
             let written = writer.write_value_ref(body, payload).map(drop);
             written.map_err(|cause| {
-                let misfit = misfit::within(payload, layout, ROOT, Path::Root);
+                let misfit = misfit::within(payload, &definition.layout, ROOT, Path::Root);
                 misfit.unwrap_or_else(|| misfit::refused(&cause))
             })
         });

@@ -6,12 +6,15 @@ use std::{
     task::Poll,
 };
 
+use testkit::eventually;
 use tokio::sync::Notify;
 
 use super::*;
 use crate::{connection::connect, consume::Message, topology::Queue, transport::BoxFuture};
 
 type Made = Result<u32, HandlerError>;
+
+const SOON: Duration = Duration::from_secs(30);
 
 /// Polls a run so often, and gives its result if that was enough.
 pub(super) async fn polled<T>(run: &mut RunSaga<T>, times: usize) -> Option<SagaResult<T>> {
@@ -197,9 +200,7 @@ async fn a_handler_that_is_stopped_leaves_no_half_a_saga() {
         .await
         .unwrap();
     mq.send_to_queue("orders", &1u32).await.unwrap();
-    while consumer.counters().dead_lettered == 0 {
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
+    eventually("it is dead-lettered", SOON, async || consumer.counters().dead_lettered == 1).await;
     go_on.notify_one();
     saga.drain().await;
     assert_eq!(trace.all(), ["pay 1", "book begins", "book ends", "refund 2"]);

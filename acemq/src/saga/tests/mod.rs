@@ -142,7 +142,7 @@ async fn a_compensation_that_fails_is_logged_and_listed_and_the_others_still_run
     assert_eq!(
         result.to_string(),
         "saga \"place-order\" failed at \"book\": none is free; compensated: pay; unresolved: \
-         print, reserve"
+         print (it panicked: out of paper), reserve (the stock is locked)"
     );
 }
 

@@ -6,8 +6,10 @@ use std::{
 };
 
 use acemq::{
-    HandlerError, HeaderValue, MemoryIdempotencyStore, Message, OnFailure, testing::MemoryBroker,
+    Decode, HandlerError, HeaderValue, Json, MemoryIdempotencyStore, Message, OnFailure,
+    testing::MemoryBroker,
 };
+use bytes::Bytes;
 use testkit::eventually;
 
 use super::{Log, key_of, payload, send_all};
@@ -15,6 +17,21 @@ use crate::{
     consumer::bench::{Bench, SOON, settled},
     on_every_broker,
 };
+
+/// Panics at one payload.
+struct Brittle;
+
+impl Decode<String> for Brittle {
+    fn accepts(&self, _content_type: Option<&str>) -> bool {
+        true
+    }
+
+    async fn decode(&self, body: Bytes, content_type: Option<&str>) -> acemq::Result<String> {
+        let payload: String = Json.decode(body, content_type).await?;
+        assert_ne!(payload, "panics", "on purpose");
+        Ok(payload)
+    }
+}
 
 on_every_broker! {
     // promise: OR-1
@@ -118,6 +135,25 @@ on_every_broker! {
         let error = dead.envelope().error().unwrap();
         assert!(error.contains("making its key panicked"), "{error}");
         assert_eq!(log.numbers("k"), [0, 1]);
+        bench.mq.close().await.unwrap();
+    }
+
+    async fn a_codec_that_panics_costs_its_own_message_and_no_other(broker: Broker) {
+        let bench = Bench::new(&broker).await;
+        for payload in ["k:0", "panics", "k:1"] {
+            bench.send(payload).await;
+        }
+        let log = Log::default();
+        let handler = { let log = log.clone(); move |message| log.clone().handle(message) };
+        let builder = bench.mq.consumer::<String>(&*bench.queue).codec(Brittle);
+        let builder = builder.ordered_by(|payload: &String| key_of(payload).to_owned());
+        let consumer = builder.start(handler).await.unwrap();
+        settled(&consumer, 2).await;
+        let dead = bench.take(&bench.dead_letters()).await;
+        let error = dead.envelope().error().unwrap();
+        assert!(error.contains("the codec or store panicked"), "{error}");
+        assert_eq!(log.numbers("k"), [0, 1]);
+        assert!(consumer.halted().is_empty());
         bench.mq.close().await.unwrap();
     }
 
@@ -339,12 +375,12 @@ async fn a_body_that_cannot_be_read_for_a_while_holds_up_what_is_behind_it() {
     #[derive(Clone)]
     struct Away(Arc<Mutex<bool>>);
 
-    impl acemq::Decode<String> for Away {
+    impl Decode<String> for Away {
         fn accepts(&self, _: Option<&str>) -> bool {
             true
         }
 
-        async fn decode(&self, body: bytes::Bytes, _: Option<&str>) -> acemq::Result<String> {
+        async fn decode(&self, body: Bytes, _: Option<&str>) -> acemq::Result<String> {
             let text = String::from_utf8(body.to_vec()).unwrap().trim_matches('"').to_owned();
             if text == "k:0" && !*self.0.lock().unwrap() {
                 return Err(acemq::Error::new(acemq::ErrorKind::Store, "the store is away"));

@@ -10,6 +10,7 @@ use std::{
 
 use acemq::{ConsumerState, HandlerError, Message, OnFailure, PartitionedConsumer, Partitions};
 use testkit::eventually;
+use tokio::time::timeout;
 
 use super::{Log, partitions_of, payload};
 use crate::{consumer::bench::SOON, on_every_broker, support::Broker};
@@ -98,6 +99,27 @@ on_every_broker! {
         until(&consumer, 10).await;
         assert_eq!(two.log.numbers("a"), [0, 1, 2, 2, 2, 3, 4]);
         assert!(consumer.halted().is_empty() && !consumer.resume(0).await.unwrap());
+        consumer.close().await.unwrap();
+        two.done().await;
+    }
+
+    // promise: OR-2
+    async fn a_partition_that_is_resumed_while_it_halts_is_not_stuck(broker: Broker) {
+        let two = Two::new(&broker).await;
+        let consumer = two.start(OnFailure::stop()).await;
+        let partition = consumer.partition(0).unwrap();
+        let resuming = async {
+            while consumer.counters().acknowledged < 10 {
+                partition.resume().await.unwrap();
+                if two.log.numbers("a").len() > 9 {
+                    two.mend();
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(SOON, resuming).await.expect("it is stuck");
+        let handled = two.log.numbers("a");
+        assert!(handled.is_sorted(), "{handled:?}");
         consumer.close().await.unwrap();
         two.done().await;
     }

@@ -2,8 +2,9 @@
 //!
 //! That one says of a value that does not fit what the schema is, and not where the value was; and
 //! it writes a number only as the type of that very width. So what it refuses is written once more,
-//! and [`Placed`] goes with each value into the writer: it knows its place in the payload and in the
-//! schema, notes what does not fit, and widens numbers as Avro's promotions do, where nothing is lost.
+//! and what comes after that in the same way: [`Placed`] goes with each value into the writer. It knows
+//! its place in the payload and in the schema, notes what does not fit, and widens numbers as Avro's
+//! promotions do, where nothing is lost.
 
 mod parts;
 mod place;
@@ -11,6 +12,7 @@ mod place;
 use std::{
     cell::OnceCell,
     fmt::{self, Display},
+    sync::atomic::Ordering,
 };
 
 use apache_avro::writer::datum::GenericDatumWriter;
@@ -22,7 +24,8 @@ use self::{
 };
 use super::{
     data::Fault,
-    layout::{Layout, ROOT, Record, Shape},
+    definition::Definition,
+    layout::{ROOT, Record, Shape},
     misfit::{self, Path},
 };
 use crate::counted::counted;
@@ -32,17 +35,25 @@ pub(super) fn payload<T: Serialize + ?Sized>(
     writer: &GenericDatumWriter<'_>,
     body: &mut Vec<u8>,
     payload: &T,
-    layout: &Layout,
+    Definition { layout, widens, .. }: &Definition,
 ) -> Result<(), Fault> {
     let begin = body.len();
-    if writer.write_ser(body, &payload).is_ok() {
-        return Ok(());
+    if !widens.load(Ordering::Relaxed) {
+        if writer.write_ser(body, &payload).is_ok() {
+            return Ok(());
+        }
+        body.truncate(begin);
     }
-    body.truncate(begin);
     let noted = OnceCell::new();
     let place = Place { layout, id: Some(ROOT), path: Path::Root, noted: &noted };
     let written = writer.write_ser(body, &Placed { value: payload, place });
-    written.map(drop).map_err(|cause| noted.into_inner().unwrap_or_else(|| misfit::refused(&cause)))
+    match written {
+        Ok(_) => {
+            widens.store(true, Ordering::Relaxed);
+            Ok(())
+        }
+        Err(cause) => Err(noted.into_inner().unwrap_or_else(|| misfit::refused(&cause))),
+    }
 }
 
 /// A value on its way into the writer.
