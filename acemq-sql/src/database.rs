@@ -99,6 +99,12 @@ pub trait Dialect<DB: sqlx::Database> {
         value.len() as u64
     }
 
+    /// A list in parts, for a statement each, where one statement with all of it would be held up
+    /// on its way.
+    fn in_parts(list: Vec<String>) -> Vec<Vec<String>> {
+        vec![list]
+    }
+
     /// Failures as the values of the statement that writes them down.
     fn failures(failures: Vec<Failure>) -> Vec<Value> {
         let list = failures.into_iter().map(|failure| {

@@ -32,7 +32,7 @@ use crate::{
         read_rows,
     },
     lead,
-    statement::{Statement, Value},
+    statement::{Statement, Value, in_parts},
     table::{Column, Kind, Layout, Look, Table},
     time,
     unheard::unheard,
@@ -166,6 +166,10 @@ impl Dialect<MySql> for MariaDbDialect {
         literal_size(value) as u64
     }
 
+    fn in_parts(list: Vec<String>) -> Vec<Vec<String>> {
+        in_parts(list)
+    }
+
     fn failures(failures: Vec<Failure>) -> Vec<Value> {
         let (mut ids, mut tokens, mut reasons, mut waits) = (vec![], vec![], vec![], vec![]);
         for Failure { id, token, reason, wait } in failures {
@@ -248,6 +252,17 @@ mod tests {
         let rows = MariaDbDialect::fetch(connection, explain).await.unwrap();
         let text = |column| MariaDbDialect::text(&rows[0], column).unwrap_or_default();
         (text(5), text(9))
+    }
+
+    #[test]
+    fn marks_of_many_records_each_fit_a_record_of_tls() {
+        let table = Table::new(&"t".repeat(50));
+        let options = OutboxOptions { max_attempts: 10, indexed_by_key: true, notify: false };
+        let sql = MariaDbDialect::outbox_sql(&table, &Layout::default(), &options);
+        for ids in MariaDbDialect::in_parts((0..1_000).map(|n| format!("{n:036}")).collect()) {
+            let mark = with_values(&Statement::new(&sql.publish).list(ids));
+            assert!(mark.len() < 16 * 1024, "{}", mark.len());
+        }
     }
 
     #[tokio::test]

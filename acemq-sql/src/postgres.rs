@@ -28,7 +28,7 @@ use tokio::sync::Mutex;
 use crate::{
     database::{Dialect, IdempotencySql, OutboxOptions, OutboxSql, SchemasSql, SqlDatabase, bound},
     lead,
-    statement::{Planned, Statement},
+    statement::{Planned, Statement, in_parts},
     table::{Column, Kind, Layout, Look, Table, Times},
     time,
     unheard::unheard,
@@ -150,6 +150,10 @@ impl Dialect<Postgres> for PostgresDialect {
         notify::listen(pool, table, signal).await;
     }
 
+    fn in_parts(list: Vec<String>) -> Vec<Vec<String>> {
+        in_parts(list)
+    }
+
     fn time(time: SystemTime) -> String {
         format!("{}+00", time::text(time))
     }
@@ -249,6 +253,17 @@ mod tests {
         };
         let rows = connection.fetch_all(sqlx::raw_sql(AssertSqlSafe(explain))).await.unwrap();
         rows.iter().filter_map(|row| PostgresDialect::text(row, 0)).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn marks_of_many_records_each_fit_a_record_of_tls() {
+        let table = Table::new(&"t".repeat(50));
+        let options = OutboxOptions { max_attempts: 10, indexed_by_key: true, notify: false };
+        let sql = PostgresDialect::outbox_sql(&table, &Layout::default(), &options);
+        for ids in PostgresDialect::in_parts((0..1_000).map(|n| format!("{n:036}")).collect()) {
+            let mark = text::with_values(&Statement::new(&sql.publish).list(ids));
+            assert!(mark.len() < 16 * 1024, "{}", mark.len());
+        }
     }
 
     #[tokio::test]

@@ -65,10 +65,12 @@ impl<DB: SqlDatabase> OutboxStore for SqlOutbox<DB> {
         }
         let (mut session, sql) = self.prepared("mark records published").await?;
         let ids = claims.iter().map(|claim| claim.id().to_owned()).collect();
-        session
-            .run(Statement::new(&sql.publish).in_one_piece().list(ids))
-            .await
-            .map_err(failed(|| self.doing("mark records published")))?;
+        for ids in DialectOf::<DB>::in_parts(ids) {
+            session
+                .run(Statement::new(&sql.publish).in_one_piece().list(ids))
+                .await
+                .map_err(failed(|| self.doing("mark records published")))?;
+        }
         Ok(())
     }
 

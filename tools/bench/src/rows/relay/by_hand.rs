@@ -18,6 +18,10 @@ use crate::raw::PERSISTENT;
 /// The columns that a message is made of.
 const COLUMNS: &str = "id, routing_key, body, content_type, headers";
 
+/// As many ids as go to the server in one record of TLS. sqlx leaves Nagle's algorithm on, and so
+/// the second of two records waits 40 ms.
+const MARKED_TOGETHER: usize = 350;
+
 /// A row, in the order of [`COLUMNS`].
 type Record = (String, String, String, String, String);
 
@@ -188,13 +192,15 @@ pub(super) async fn in_batches(
         if ids.is_empty() {
             return Ok(0);
         }
-        // The ids are UUIDs.
-        let mark = format!(
-            "{by_index}UPDATE {table} SET published_at = clock_timestamp(), locked_by = NULL, \
-             locked_until = NULL WHERE id IN ('{}')",
-            ids.join("', '")
-        );
-        pool.execute(sqlx::raw_sql(AssertSqlSafe(mark))).await?;
+        for ids in ids.chunks(MARKED_TOGETHER) {
+            // The ids are UUIDs.
+            let mark = format!(
+                "{by_index}UPDATE {table} SET published_at = clock_timestamp(), locked_by = NULL, \
+                 locked_until = NULL WHERE id IN ('{}')",
+                ids.join("', '")
+            );
+            pool.execute(sqlx::raw_sql(AssertSqlSafe(mark))).await?;
+        }
         Ok(ids.len())
     };
     let publish_batch = async |batch: Vec<Record>| -> Result<Vec<String>> {
