@@ -10,15 +10,13 @@ pub(crate) fn failed(doing: impl FnOnce() -> String) -> impl FnOnce(sqlx::Error)
             sqlx::Error::Database(refusal) => kind(&**refusal),
             _ => ErrorKind::Store,
         };
-        let what = match &cause {
-            sqlx::Error::PoolTimedOut => {
-                "no connection of the pool came free in time; is the database there, and the pool \
-                 large enough?"
-                    .to_owned()
-            }
-            cause => cause.to_string(),
-        };
-        Error::new(kind, format!("{}: {what}", doing())).with_source(cause)
+        let doing = doing();
+        if matches!(cause, sqlx::Error::PoolTimedOut) {
+            let what = "no connection of the pool came free in time; is the database there, and the \
+                        pool large enough?";
+            return Error::new(kind, format!("{doing}: {what}")).with_source(cause);
+        }
+        Error::new(kind, format!("{doing}: {cause}")).with_quoted_source(cause)
     }
 }
 

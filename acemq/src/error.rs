@@ -4,9 +4,10 @@
 //! again can help ([`is_transient`](Error::is_transient)), whether a message may be at the broker
 //! all the same ([`may_have_been_published`](Error::may_have_been_published)), and the names of
 //! what it concerns. The text says what was being done, to what, what happened and what to do;
-//! the cause, where there is one, is its [`source`](std::error::Error::source).
+//! the cause, where there is one, is its [`source`](std::error::Error::source), unless the text says
+//! it already: who prints an error with its causes reads each of them once.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, iter::successors, sync::Arc};
 
 /// A boxed error of any kind, as handlers, stores and codecs of the user's own return it.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -114,7 +115,9 @@ struct Details {
     routing_key: Option<String>,
     queue: Option<String>,
     conflict: Option<Conflict>,
-    source: Option<Arc<dyn std::error::Error + Send + Sync>>,
+    cause: Option<Arc<dyn std::error::Error + Send + Sync>>,
+    /// Whether the message says what the cause says.
+    quotes_cause: bool,
 }
 
 impl Error {
@@ -132,16 +135,38 @@ impl Error {
             routing_key: None,
             queue: None,
             conflict: None,
-            source: None,
+            cause: None,
+            quotes_cause: false,
         }))
     }
 
-    /// Adds the cause, which becomes this error's [`source`](std::error::Error::source).
+    /// Adds the cause, which becomes this error's [`source`](std::error::Error::source). The message
+    /// does not say what the cause does: who prints both would print it twice.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<BoxError>) -> Self {
         let source: BoxError = source.into();
-        self.0.source = Some(source.into());
+        self.0.cause = Some(source.into());
         self
+    }
+
+    /// Adds the cause where the message has its text already. Then it is not the
+    /// [`source`](std::error::Error::source), which is the first of its own causes that the message
+    /// does not say; [`get_ref`](Self::get_ref) has it.
+    ///
+    /// ```
+    /// use std::error::Error as _;
+    /// use acemq::{Error, ErrorKind};
+    ///
+    /// let cause = std::io::Error::other("the disk is full");
+    /// let text = format!("put a payload into the store: {cause}");
+    /// let error = Error::new(ErrorKind::Store, text).with_quoted_source(cause);
+    /// assert!(error.source().is_none());
+    /// assert!(error.get_ref().unwrap().is::<std::io::Error>());
+    /// ```
+    #[must_use]
+    pub fn with_quoted_source(mut self, source: impl Into<BoxError>) -> Self {
+        self.0.quotes_cause = true;
+        self.with_source(source)
     }
 
     /// The same error for one more who waited for it.
@@ -177,6 +202,13 @@ impl Error {
     pub(crate) fn maybe_published(mut self, may_have_been_published: bool) -> Self {
         self.0.may_have_been_published = may_have_been_published;
         self
+    }
+
+    /// The cause, whether it is the [`source`](std::error::Error::source) or the text says it: for
+    /// looking at what it is, such as the database's own error.
+    #[must_use]
+    pub fn get_ref(&self) -> Option<&(dyn std::error::Error + Send + Sync + 'static)> {
+        self.0.cause.as_deref()
     }
 
     /// What went wrong.
@@ -265,8 +297,8 @@ impl fmt::Debug for Error {
         if self.0.may_have_been_published {
             out.field("may_have_been_published", &true);
         }
-        if let Some(source) = &self.0.source {
-            out.field("source", source);
+        if let Some(cause) = &self.0.cause {
+            out.field("source", cause);
         }
         out.finish()
     }
@@ -274,6 +306,42 @@ impl fmt::Debug for Error {
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.0.source.as_ref().map(|source| &**source as &(dyn std::error::Error + 'static))
+        let cause: &(dyn std::error::Error + 'static) = self.0.cause.as_deref()?;
+        if !self.0.quotes_cause {
+            return Some(cause);
+        }
+        // A cause often says its own causes as well.
+        let mut causes = successors(cause.source(), |&cause| cause.source());
+        causes.find(|cause| !self.0.message.contains(&cause.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{error::Error as _, io};
+
+    use super::*;
+
+    #[test]
+    fn a_cause_that_the_text_says_is_no_source_and_what_is_behind_it_is() {
+        let disk =
+            || Error::new(ErrorKind::Store, "write the file").with_source("the disk is full");
+        let text = format!("put it: {}", disk());
+        let error = Error::new(ErrorKind::Store, text).with_quoted_source(disk());
+        assert_eq!(error.source().unwrap().to_string(), "the disk is full");
+        assert_eq!(error.get_ref().unwrap().to_string(), "write the file");
+
+        let both = format!("put it: {}: the disk is full", disk());
+        let error = Error::new(ErrorKind::Store, both).with_quoted_source(disk());
+        assert!(error.source().is_none());
+    }
+
+    #[test]
+    fn a_cause_that_the_text_does_not_say_is_the_source() {
+        let cause = io::Error::other("the disk is full");
+        let error = Error::new(ErrorKind::Store, "put it").with_source(cause);
+        assert!(
+            error.source().unwrap().is::<io::Error>() && error.get_ref().unwrap().is::<io::Error>()
+        );
     }
 }

@@ -3,12 +3,16 @@
 
 use std::time::Duration;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::{
+    backoff::Backoff,
+    error::{Error, ErrorKind, Result},
+};
 
 /// How often a store is asked before its error goes up.
 const ATTEMPTS: u32 = 3;
-/// The pause before the second attempt, with jitter; it doubles before the third.
+/// The pauses before the second attempt and the third, with jitter.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const SECOND_PAUSE: Duration = Duration::from_millis(400);
 
 /// Calls a store up to three times, for as long as its errors are transient.
 pub(crate) async fn patiently<T, F: Future<Output = Result<T>>>(
@@ -16,7 +20,7 @@ pub(crate) async fn patiently<T, F: Future<Output = Result<T>>>(
     timeout: Duration,
     call: impl Fn() -> F,
 ) -> Result<T> {
-    let mut pause = FIRST_PAUSE;
+    let mut backoff = Backoff::new(FIRST_PAUSE, SECOND_PAUSE);
     let mut attempt = 1;
     loop {
         let error = match tokio::time::timeout(timeout, call()).await {
@@ -30,8 +34,7 @@ pub(crate) async fn patiently<T, F: Future<Output = Result<T>>>(
             return Err(error);
         }
         tracing::debug!(%error, attempt, "{action} failed and is tried again");
-        tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
-        pause *= 2;
+        backoff.pause().await;
         attempt += 1;
     }
 }

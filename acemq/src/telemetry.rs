@@ -5,6 +5,7 @@
 //! without a recorder a report costs next to nothing, and one that is installed late still sees
 //! everything from then on.
 
+mod gauged;
 mod schedule;
 
 use std::{
@@ -15,6 +16,7 @@ use std::{
 
 use metrics::{Key, Label, Level, Metadata, SharedString, Unit, with_recorder};
 
+pub(crate) use self::gauged::Gauged;
 pub(crate) use self::schedule::{ScheduleMeter, ScheduleOutcome};
 
 const PUBLISH_DURATION: &str = "acemq.publish.duration";
@@ -24,6 +26,7 @@ const CONSUME_TOTAL: &str = "acemq.consume.total";
 const CONSUME_ATTEMPTS: &str = "acemq.consume.attempts";
 const CONSUME_IN_FLIGHT: &str = "acemq.consume.in.flight";
 const CONSUME_WAITING_FOR_STORE: &str = "acemq.consume.waiting.for.store";
+const CONSUME_HALTED: &str = "acemq.consume.halted";
 const RETRIED_TOTAL: &str = "acemq.messages.retried.total";
 const DEAD_LETTERED_TOTAL: &str = "acemq.messages.dead.lettered.total";
 const SET_ASIDE_FAILED: &str = "acemq.messages.set.aside.failed";
@@ -68,9 +71,17 @@ pub fn describe_metrics() {
         (OUTBOX_LAG, "time from the making of an outbox record to its confirm"),
         (schedule::LAG, "time from when a scheduled message was due to its delivery"),
     ];
+    let gauges = [
+        (CONSUME_IN_FLIGHT, "deliveries taken and not yet settled"),
+        (CONSUME_WAITING_FOR_STORE, "deliveries that wait for an idempotency store that is down"),
+        (CONSUME_HALTED, "keys and partitions that have halted and that nobody has resumed"),
+    ];
     with_recorder(|recorder| {
         for (name, text) in counters {
             recorder.describe_counter(name.into(), Some(Unit::Count), text.into());
+        }
+        for (name, text) in gauges {
+            recorder.describe_gauge(name.into(), Some(Unit::Count), text.into());
         }
         for (name, text) in seconds {
             recorder.describe_histogram(name.into(), Some(Unit::Seconds), text.into());
@@ -78,17 +89,7 @@ pub fn describe_metrics() {
         recorder.describe_histogram(
             CONSUME_ATTEMPTS.into(),
             Some(Unit::Count),
-            "the attempt a delivery was".into(),
-        );
-        recorder.describe_gauge(
-            CONSUME_IN_FLIGHT.into(),
-            Some(Unit::Count),
-            "deliveries taken and not yet settled".into(),
-        );
-        recorder.describe_gauge(
-            CONSUME_WAITING_FOR_STORE.into(),
-            Some(Unit::Count),
-            "deliveries that wait for an idempotency store that is down".into(),
+            "which attempt it was that began".into(),
         );
     });
 }
@@ -290,6 +291,7 @@ pub(crate) struct ConsumeMeter {
     attempts: Key,
     in_flight: Key,
     waiting_for_store: Key,
+    halted: Key,
     retried: Key,
     dead_lettered: Key,
     parked: Key,
@@ -311,6 +313,7 @@ impl ConsumeMeter {
             attempts: Key::from_parts(CONSUME_ATTEMPTS, vec![of_queue.clone()]),
             in_flight: Key::from_parts(CONSUME_IN_FLIGHT, vec![of_queue.clone()]),
             waiting_for_store: Key::from_parts(CONSUME_WAITING_FOR_STORE, vec![of_queue.clone()]),
+            halted: Key::from_parts(CONSUME_HALTED, vec![of_queue.clone()]),
             retried: Key::from_parts(RETRIED_TOTAL, vec![of_queue.clone()]),
             dead_lettered: set_aside("dead_lettered"),
             parked: set_aside("parked"),
@@ -318,11 +321,12 @@ impl ConsumeMeter {
         }
     }
 
-    pub(crate) fn taken(&self, attempt: u32) {
+    pub(crate) fn taken(&self) {
+        raise(&self.in_flight);
+    }
+
+    pub(crate) fn attempted(&self, attempt: u32) {
         observe(&self.attempts, f64::from(attempt));
-        with_recorder(|recorder| {
-            recorder.register_gauge(&self.in_flight, &METADATA).increment(1.0)
-        });
     }
 
     pub(crate) fn settled(&self, message_type: &str, outcome: ConsumeOutcome, took: Duration) {
@@ -336,21 +340,20 @@ impl ConsumeMeter {
     }
 
     pub(crate) fn let_go(&self) {
-        with_recorder(|recorder| {
-            recorder.register_gauge(&self.in_flight, &METADATA).decrement(1.0)
-        });
+        lower(&self.in_flight);
     }
 
     pub(crate) fn waits_for_store(&self) {
-        with_recorder(|recorder| {
-            recorder.register_gauge(&self.waiting_for_store, &METADATA).increment(1.0);
-        });
+        raise(&self.waiting_for_store);
     }
 
     pub(crate) fn waits_no_more(&self) {
-        with_recorder(|recorder| {
-            recorder.register_gauge(&self.waiting_for_store, &METADATA).decrement(1.0);
-        });
+        lower(&self.waiting_for_store);
+    }
+
+    /// A key or a partition has halted, until this is dropped.
+    pub(crate) fn halted(&self) -> Gauged {
+        Gauged::new(&self.halted)
     }
 
     pub(crate) fn set_aside_failed(&self, target: &str) {
@@ -455,6 +458,14 @@ fn count(key: &Key) {
 
 fn observe(key: &Key, value: f64) {
     with_recorder(|recorder| recorder.register_histogram(key, &METADATA).record(value));
+}
+
+fn raise(key: &Key) {
+    with_recorder(|recorder| recorder.register_gauge(key, &METADATA).increment(1.0));
+}
+
+fn lower(key: &Key) {
+    with_recorder(|recorder| recorder.register_gauge(key, &METADATA).decrement(1.0));
 }
 
 fn label(name: &'static str, value: &str) -> Label {

@@ -4,27 +4,19 @@
 
 mod support;
 
-use std::{
-    error::Error as _,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use acemq::{Client, Error, ErrorKind, Exchange, HeaderValue, Queue, Topology};
 use futures_util::future::join_all;
-use testkit::{BrokerOptions, OwnBroker, brokers, unique};
+use testkit::{BrokerOptions, OwnBroker, brokers, said_once, unique};
 use tokio::net::TcpListener;
 
 const PASSWORD: &str = "s3cret-Passw0rd";
 const BOUND: Duration = Duration::from_secs(15);
 
-/// An error says its text, its causes and its debug form without the password.
+/// An error says its text and its causes, each once, and its debug form without the password.
 fn assert_discreet(error: &Error) {
-    let mut text = format!("{error} {error:?}");
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        text += &format!(" {inner} {inner:?}");
-        cause = inner.source();
-    }
+    let text = format!("{} {error:?}", said_once(error));
     assert!(!text.contains(PASSWORD), "{text}");
 }
 

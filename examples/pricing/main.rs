@@ -7,7 +7,7 @@
 //!
 //! It prints a line for each article: its price, or why it has none.
 
-use std::{error::Error as _, time::Duration};
+use std::time::Duration;
 
 use acemq::{Client, ErrorKind, HandlerError, Message, Queue, Responder};
 use anyhow::Result;
@@ -58,7 +58,7 @@ async fn main() -> Result<()> {
         let line = match prices.request(&wanted).await {
             Ok(Price { cents }) => format!("{}.{:02}", cents / 100, cents % 100),
             Err(error) if error.kind() == ErrorKind::Responder => {
-                error.source().map_or_else(|| error.to_string(), ToString::to_string)
+                error.get_ref().map_or_else(|| error.to_string(), ToString::to_string)
             }
             // The service may have done its work, and nobody knows.
             Err(error) if error.kind() == ErrorKind::Timeout => "no answer in time".to_owned(),

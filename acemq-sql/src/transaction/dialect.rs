@@ -66,7 +66,12 @@ impl Fault {
 
     /// What an error of anybody's means: the first of its causes that is sqlx's tells.
     pub(crate) fn behind<DB: SqlDatabase>(error: &(dyn StdError + 'static)) -> Self {
-        let causes = std::iter::successors(Some(error), |&error| error.source());
+        let causes = std::iter::successors(Some(error), |&error| {
+            match error.downcast_ref::<acemq::Error>() {
+                Some(ours) => ours.get_ref().map(|cause| cause as &(dyn StdError + 'static)),
+                None => error.source(),
+            }
+        });
         let mut ours = causes.filter_map(|error| error.downcast_ref::<sqlx::Error>());
         ours.next().map_or(Self::Other, Self::of::<DB>)
     }

@@ -129,7 +129,7 @@ async fn blocking<T: Send + 'static>(
 }
 
 fn failed(action: &str, cause: io::Error) -> Error {
-    Error::new(ErrorKind::Store, format!("{action}: {cause}")).with_source(cause)
+    Error::new(ErrorKind::Store, format!("{action}: {cause}")).with_quoted_source(cause)
 }
 
 fn write(directory: &Path, key: &str, payload: &[u8]) -> io::Result<()> {

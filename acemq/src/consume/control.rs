@@ -62,16 +62,17 @@ impl Control {
     }
 
     /// The consumer's own wish, for which nobody waits.
-    pub(super) fn halt(&self, halt: Halt) {
-        self.wish.send_modify(|wish| wish.halted = Some(Arc::new(halt)));
+    pub(super) fn halt(&self, halt: Arc<Halt>) {
+        self.wish.send_modify(|wish| wish.halted = Some(halt));
     }
 
     pub(super) fn acted_on(&self, wish: &Wish) {
         self.done.send_modify(|done| *done = wish.number.max(*done));
     }
 
-    /// Nothing is acted on any more.
+    /// Nothing is acted on any more, and nothing is halted.
     pub(super) fn ended(&self) {
+        self.wish.send_modify(|wish| wish.halted = None);
         self.done.send_replace(u64::MAX);
     }
 }

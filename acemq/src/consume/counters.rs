@@ -27,8 +27,12 @@ pub struct ConsumerCounters {
     pub parked: u64,
     /// Rounds of messages that somebody else was handling.
     pub in_progress: u64,
-    /// Deliveries given back to the broker, or lost with their channel.
+    /// Deliveries given back to the broker, or lost with their channel; and, where order matters, rounds
+    /// of messages that stay in their place because what was made of them did not arrive.
     pub returned: u64,
+    /// Messages that failed where order matters, and that nothing may overtake: how often a key or a
+    /// partition has halted.
+    pub halted: u64,
     /// Copies that did not reach a dead-letter, parking or waiting queue: their originals were
     /// given back.
     pub copies_failed: u64,
@@ -49,6 +53,7 @@ impl Sum for ConsumerCounters {
             parked: sum.parked + one.parked,
             in_progress: sum.in_progress + one.in_progress,
             returned: sum.returned + one.returned,
+            halted: sum.halted + one.halted,
             copies_failed: sum.copies_failed + one.copies_failed,
             in_flight: sum.in_flight + one.in_flight,
             waiting_for_store: sum.waiting_for_store + one.waiting_for_store,
@@ -67,6 +72,7 @@ pub(super) struct Counters {
     parked: AtomicU64,
     in_progress: AtomicU64,
     returned: AtomicU64,
+    halted: AtomicU64,
     copies_failed: AtomicU64,
     in_flight: AtomicU64,
     waiting_for_store: AtomicU64,
@@ -106,6 +112,7 @@ impl Counters {
             Settlement::Parked => &self.parked,
             Settlement::InProgress => &self.in_progress,
             Settlement::Returned => &self.returned,
+            Settlement::Halted => &self.halted,
         };
         counter.fetch_add(1, Ordering::Relaxed);
     }
@@ -121,6 +128,7 @@ impl Counters {
             parked: read(&self.parked),
             in_progress: read(&self.in_progress),
             returned: read(&self.returned),
+            halted: read(&self.halted),
             copies_failed: read(&self.copies_failed),
             in_flight: read(&self.in_flight),
             waiting_for_store: read(&self.waiting_for_store),

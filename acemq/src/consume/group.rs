@@ -88,7 +88,8 @@ impl ConsumerGroup {
         &self.recipe.settings.queue
     }
 
-    /// How many members it has, without those that are leaving.
+    /// How many members it has, without those that are leaving. Once it is closed, how many it had:
+    /// [`member_states`](Self::member_states) has each of them as [`ConsumerState::Closed`].
     #[must_use]
     pub fn members(&self) -> usize {
         self.lock().active.len()

@@ -7,6 +7,7 @@ use tokio::time::timeout;
 
 use super::{
     Settlement,
+    attempt::Attempt,
     handle::{Judged, Verdict},
     message::Received,
     order::{Order, OrderedBy, Then, Turn},
@@ -20,24 +21,34 @@ use crate::{
     transport::{Delivery, Settler},
 };
 
+/// A message that failed, and nothing behind it may be handled.
+pub(super) struct Stopped {
+    judged: Judged,
+    attempt: Attempt,
+    /// How many there were here.
+    attempts: u32,
+    reason: String,
+}
+
 impl Core {
     /// Judges a message; where order matters, until there is a verdict that lets the next one have its
-    /// turn. The error is that nothing behind it may be handled.
+    /// turn. Gives the attempt that led to it.
     pub(super) async fn judge_in_turn(
         &self,
         turn: &Turn,
         received: &Arc<Received>,
         place: &Place<'_>,
-    ) -> Result<Judged, Halt> {
+        attempt: Attempt,
+    ) -> Result<(Judged, Attempt), Box<Stopped>> {
         if let Turn::Never(text) = turn {
             let verdict = Verdict::Rejected { text: text.clone() };
-            return Ok(Judged::new(Arc::clone(received), verdict));
+            return Ok((Judged::new(Arc::clone(received), verdict), attempt));
         }
         match (&self.order, turn) {
             (Some(order), Turn::Of(_)) => {
-                self.judge_in_order(order, Arc::clone(received), place).await
+                self.judge_in_order(order, Arc::clone(received), place, attempt).await
             }
-            _ => Ok(self.judge(received, place).await),
+            _ => Ok((self.judge(received, place, &attempt).await, attempt)),
         }
     }
 
@@ -46,42 +57,42 @@ impl Core {
         order: &Order,
         mut received: Arc<Received>,
         place: &Place<'_>,
-    ) -> Result<Judged, Halt> {
+        mut attempt: Attempt,
+    ) -> Result<(Judged, Attempt), Box<Stopped>> {
         let on_failure = order.on_failure;
         let mut attempts = 1;
         loop {
-            let judged = self.judge(&received, place).await;
-            let wait = match &judged.verdict {
+            let judged = self.judge(&received, place, &attempt).await;
+            let (settlement, wait) = match &judged.verdict {
                 Verdict::Failed { reason } if attempts < on_failure.attempts => {
                     attempts += 1;
                     tracing::info!(
+                        parent: attempt.span(),
                         queue = %self.queue, message_id = received.envelope.id(), reason,
                         "a message failed and is tried again in its turn"
                     );
-                    self.counters.settled(Settlement::Retried);
-                    let next = received.envelope.next_attempt();
+                    // As a copy of it would have it.
+                    let next = judged.received.envelope.next_attempt();
                     received = Arc::new(received.with_envelope(next));
-                    on_failure.delay
+                    (Settlement::Retried, on_failure.delay)
                 }
                 Verdict::Failed { reason } if on_failure.then == Then::Stop => {
-                    let message_id = received.envelope.id().to_owned();
-                    return Err(Halt { message_id, attempts, reason: reason.clone() });
+                    let reason = reason.clone();
+                    return Err(Box::new(Stopped { judged, attempt, attempts, reason }));
                 }
                 // None of these is a failure: what is to be known about the message is known later,
                 // and what was made of it arrives later.
-                Verdict::InProgress => {
-                    self.counters.settled(Settlement::InProgress);
-                    self.in_progress_wait
-                }
-                Verdict::Unknown => self.pacing.failed(COMMIT),
+                Verdict::InProgress => (Settlement::InProgress, self.in_progress_wait),
+                Verdict::Unknown => (Settlement::Returned, self.pacing.failed(COMMIT)),
                 Verdict::Unsent { stop, reason } => {
                     self.counters.copy_failed();
                     let wait = self.pacing.failed(stop);
                     tracing::warn!(
+                        parent: attempt.span(),
                         queue = %self.queue, message_id = received.envelope.id(), stop, reason,
                         "what was made of a message did not arrive; it is tried again in {wait:?}"
                     );
-                    wait
+                    (Settlement::Returned, wait)
                 }
                 Verdict::Accepted
                 | Verdict::Duplicate
@@ -90,15 +101,17 @@ impl Core {
                 | Verdict::Rejected { .. }
                 | Verdict::Returned
                 | Verdict::Undecodable { .. }
-                | Verdict::Unmovable { .. } => return Ok(judged),
+                | Verdict::Unmovable { .. } => return Ok((judged, attempt)),
             };
-            tokio::select! {
+            attempt.settled(self, &judged, settlement);
+            let left = tokio::select! {
                 biased;
-                () = self.left() => return Ok(Judged::new(received, Verdict::Returned)),
-                () = tokio::time::sleep(wait) => {}
-            }
-            if !place.settler.is_open() {
-                return Ok(Judged::new(received, Verdict::Returned));
+                () = self.left() => true,
+                () = tokio::time::sleep(wait) => false,
+            };
+            attempt = Attempt::begin(self, &received.envelope);
+            if left || !place.settler.is_open() {
+                return Ok((Judged::new(received, Verdict::Returned), attempt));
             }
         }
     }
@@ -167,20 +180,25 @@ impl Core {
     }
 
     /// Stops what comes behind a message.
-    pub(super) fn halt(&self, task: Task, halt: Halt) {
+    pub(super) fn halt(&self, task: Task, stopped: Stopped) {
         let Turn::Of(key) = &task.turn else { return };
         let key = Arc::clone(key);
-        let why = halt.clone();
-        if !self.work.halt(task, halt) {
-            return;
+        let Stopped { judged, attempt, attempts, reason } = stopped;
+        let message_id = judged.received.envelope.id().to_owned();
+        let halt = Arc::new(Halt { message_id, attempts, reason, _gauged: self.meter.halted() });
+        if !self.work.halt(task, Arc::clone(&halt)) {
+            // It comes again.
+            return attempt.settled(self, &judged, Settlement::Returned);
         }
         tracing::warn!(
-            queue = %self.queue, key = &*key, message_id = why.message_id, attempts = why.attempts,
-            reason = why.reason,
+            parent: attempt.span(),
+            queue = %self.queue, key = &*key, message_id = halt.message_id, attempts,
+            reason = halt.reason,
             "a message failed, and nothing behind it is handled until somebody resumes it"
         );
+        attempt.settled(self, &judged, Settlement::Halted);
         if self.is_one_lane() {
-            self.control.halt(why);
+            self.control.halt(halt);
         }
     }
 }

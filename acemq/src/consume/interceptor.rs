@@ -30,7 +30,7 @@ pub struct ConsumeContext {
 pub enum Settlement {
     /// Handled, or a duplicate: acknowledged.
     Acknowledged,
-    /// Sent on to its next attempt.
+    /// Sent on to its next attempt, or about to have it in its place.
     Retried,
     /// Set aside in the dead-letter queue because the handler said so.
     Rejected,
@@ -38,13 +38,18 @@ pub enum Settlement {
     DeadLettered,
     /// Set aside in the parking queue.
     Parked,
-    /// Somebody else is handling it: sent round once more.
+    /// Somebody else is handling it: sent round once more, or waited for in its place.
     InProgress,
-    /// Given back to the broker, or lost with its channel: it comes again.
+    /// Given back to the broker, or lost with its channel: it comes again. Where order matters it may
+    /// also stay in its place, because what was made of it did not arrive.
     Returned,
+    /// It failed where order matters: nothing behind it is handled until somebody resumes its key or
+    /// partition, and then it comes again.
+    Halted,
 }
 
-/// Sees every message before and after its handler; each method does nothing by default.
+/// Sees every message before and after its handler, at each attempt, also at those that an ordered
+/// consumer makes in place; each method does nothing by default.
 pub trait ConsumeInterceptor: Send + Sync + 'static {
     /// Its place among the interceptors: lower runs first on the way in and last on the way out.
     /// Equal ones run in the order they were added.

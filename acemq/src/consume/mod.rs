@@ -7,6 +7,7 @@
 
 mod ack;
 mod answer;
+mod attempt;
 mod builder;
 mod claim;
 mod confirmations;

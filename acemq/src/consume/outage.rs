@@ -4,11 +4,12 @@ use std::{sync::atomic::Ordering, time::Duration};
 
 use super::{ConsumerState, runtime::Core};
 use crate::{
+    backoff::Backoff,
     error::{Error, Result},
     transport::Settler,
 };
 
-/// The pauses between questions to a store that is down: doubling between these.
+/// The pauses between questions to a store that is down: doubling between these, with jitter.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
@@ -43,13 +44,13 @@ impl Core {
 /// One delivery's waiting for the store, from the first failure on until this is dropped.
 pub(super) struct Outage<'a> {
     core: &'a Core,
-    next_pause: Duration,
+    backoff: Backoff,
     begun: bool,
 }
 
 impl<'a> Outage<'a> {
     pub(super) fn of(core: &'a Core) -> Self {
-        Self { core, next_pause: FIRST_PAUSE, begun: false }
+        Self { core, backoff: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE), begun: false }
     }
 
     /// Says that the store failed, and waits a while, longer each time.
@@ -78,9 +79,7 @@ impl<'a> Outage<'a> {
         } else {
             tracing::debug!(queue = %self.core.queue, %error, "the idempotency store fails");
         }
-        let pause = self.next_pause;
-        self.next_pause = (pause * 2).min(LONGEST_PAUSE);
-        tokio::time::sleep(pause).await;
+        self.backoff.pause().await;
     }
 }
 

@@ -16,6 +16,7 @@ use super::{
     transaction::{CommitError, TransactionClaim, TransactionalStore},
 };
 use crate::{
+    backoff::Backoff,
     codec::Decode,
     error::{Error, ErrorKind, Result},
     transport::{BoxFuture, Settler},
@@ -23,8 +24,9 @@ use crate::{
 
 /// How often a handler runs before a conflict of its transaction counts as a failed attempt.
 const RUNS: u32 = 5;
-/// The pauses between these runs: doubling from here on, with jitter.
+/// The pauses between these runs: doubling between these, with jitter.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(80);
 
 /// How long another transaction that has the key is waited for at most, whatever the in-progress
 /// wait.
@@ -154,7 +156,7 @@ where
         mut payload: T,
         mut open: Open<S>,
     ) -> Verdict {
-        let mut pause = FIRST_PAUSE;
+        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         for run in 1.. {
             let verdict = match self.run(core, Arc::clone(&received), payload, open).await {
                 Run::Ended(verdict) => return verdict,
@@ -167,8 +169,7 @@ where
                 reason = verdict.reason(),
                 "the database undid a handler's transaction; it runs again"
             );
-            tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
-            pause *= 2;
+            backoff.pause().await;
             payload = match handle::decode(&self.codec, &received).await {
                 Ok(payload) => payload,
                 Err(verdict) => return verdict,

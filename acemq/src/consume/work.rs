@@ -16,7 +16,10 @@ use super::{
     ConsumerState,
     order::{HaltedKey, Turn},
 };
-use crate::transport::{Delivery, Settler};
+use crate::{
+    telemetry::Gauged,
+    transport::{Delivery, Settler},
+};
 
 /// A delivery, and the channel it is to be settled on.
 pub(super) struct Task {
@@ -45,15 +48,17 @@ struct Lane {
     taken: bool,
     /// What comes after it.
     behind: VecDeque<Task>,
-    halted: Option<Halt>,
+    halted: Option<Arc<Halt>>,
 }
 
 /// Why a lane does not go on.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Halt {
     pub(super) message_id: String,
     pub(super) attempts: u32,
     pub(super) reason: String,
+    /// Counts it among those that have halted, for as long as anybody has it.
+    pub(super) _gauged: Gauged,
 }
 
 /// Whether another worker has to be started; its place is taken already.
@@ -67,8 +72,11 @@ pub(super) enum Another {
 impl Halt {
     /// The state of a consumer that has stopped as a whole.
     pub(super) fn state(&self) -> ConsumerState {
-        let Self { message_id, attempts, reason } = self.clone();
-        ConsumerState::Halted { message_id, attempts, reason }
+        ConsumerState::Halted {
+            message_id: self.message_id.clone(),
+            attempts: self.attempts,
+            reason: self.reason.clone(),
+        }
     }
 }
 
@@ -125,7 +133,7 @@ impl Work {
 
     /// Stops a lane before what was taken out of it; the others go on. `false` if the delivery comes
     /// again anyway, elsewhere or later.
-    pub(super) fn halt(&self, task: Task, halt: Halt) -> bool {
+    pub(super) fn halt(&self, task: Task, halt: Arc<Halt>) -> bool {
         let Turn::Of(key) = &task.turn else { return false };
         let mut state = self.lock();
         if state.stopped || !task.settler.is_open() {
@@ -246,7 +254,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::transport::Properties;
+    use crate::{telemetry::ConsumeMeter, transport::Properties};
 
     #[derive(Debug)]
     struct Open(bool);
@@ -277,8 +285,13 @@ mod tests {
         Task { delivery, settler: Arc::new(Open(true)), turn: Turn::Of(key.into()) }
     }
 
-    fn halt() -> Halt {
-        Halt { message_id: "id".to_owned(), attempts: 1, reason: "no".to_owned() }
+    fn halt() -> Arc<Halt> {
+        Arc::new(Halt {
+            message_id: "id".to_owned(),
+            attempts: 1,
+            reason: "no".to_owned(),
+            _gauged: ConsumeMeter::new("orders", "memory").halted(),
+        })
     }
 
     fn take(work: &Work) -> Option<Task> {

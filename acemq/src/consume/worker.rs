@@ -3,23 +3,21 @@
 use std::{future::poll_fn, panic::AssertUnwindSafe, sync::Arc, task::Poll, time::Duration};
 
 use futures_util::FutureExt as _;
-use tokio::time::Instant;
 use tracing::Instrument as _;
 
 use super::{
-    Settlement,
+    attempt::Attempt,
     handle::{Judged, Verdict},
-    interceptor,
+    in_order::Stopped,
     message::Received,
     order::Turn,
     place::Place,
     runtime::{Core, GRACE},
     settle::Settling,
-    work::{Another, Halt, Task},
+    work::{Another, Task},
 };
 use crate::{
     envelope::{self, ReadContext},
-    telemetry::ConsumeOutcome,
     transport::Delivery,
 };
 
@@ -59,7 +57,9 @@ impl Core {
             let given = place.is_given();
             match processed {
                 Ok(None) => self.work.done(&turn),
-                Ok(Some((delivery, halt))) => self.halt(Task { delivery, settler, turn }, halt),
+                Ok(Some((delivery, stopped))) => {
+                    self.halt(Task { delivery, settler, turn }, *stopped);
+                }
                 // Whatever panics here, the worker goes on: somebody has to take what waits.
                 Err(_) => {
                     tracing::error!(queue = %self.queue, "a settlement panicked");
@@ -87,33 +87,20 @@ impl Core {
         delivery: Delivery,
         turn: &Turn,
         place: &Place<'_>,
-    ) -> Option<(Delivery, Halt)> {
-        let started = Instant::now();
+    ) -> Option<(Delivery, Box<Stopped>)> {
         let tag = delivery.tag;
         let received = Arc::new(self.receive(delivery));
-        let envelope = &received.envelope;
-        let _in_flight = InFlight::new(self, envelope.attempt);
-        let span = tracing::info_span!(
-            "consume",
-            queue = %self.queue,
-            message_id = envelope.id,
-            message_type = envelope.message_type,
-            attempt = envelope.attempt,
-            outcome = tracing::field::Empty,
-        );
-        let processed = async {
-            let judged = self.judge_in_turn(turn, &received, place).await?;
-            Ok(self.settle(&judged, tag, started, place).await)
-        };
-        match processed.instrument(span.clone()).await {
-            Ok(outcome) => {
-                span.record("outcome", outcome.name());
+        let _in_flight = InFlight::new(self);
+        let attempt = Attempt::begin(self, &received.envelope);
+        match self.judge_in_turn(turn, &received, place, attempt).await {
+            Ok((judged, attempt)) => {
+                let settling = Settling { core: self, settler: place.settler, tag };
+                let settle = settling.settle(&judged, || place.give_way());
+                let settlement = settle.instrument(attempt.span()).await;
+                attempt.settled(self, &judged, settlement);
                 None
             }
-            Err(halt) => {
-                span.record("outcome", ConsumeOutcome::Failed.name());
-                Some((received.delivery(tag), halt))
-            }
+            Err(stopped) => Some((received.delivery(tag), stopped)),
         }
     }
 
@@ -133,30 +120,20 @@ impl Core {
         Received::new(delivery, envelope, Arc::clone(&self.queue), clock)
     }
 
-    pub(super) async fn judge(&self, received: &Arc<Received>, place: &Place<'_>) -> Judged {
-        tokio::select! {
-            biased;
-            judged = self.handle.judge(self, Arc::clone(received), place) => judged,
-            () = self.past_grace() => Judged::new(Arc::clone(received), Verdict::Returned),
-        }
-    }
-
-    async fn settle(
+    pub(super) async fn judge(
         &self,
-        judged: &Judged,
-        tag: u64,
-        started: Instant,
+        received: &Arc<Received>,
         place: &Place<'_>,
-    ) -> ConsumeOutcome {
-        let settling = Settling { core: self, settler: place.settler, tag };
-        let settlement = settling.settle(judged, || place.give_way()).await;
-        self.counters.settled(settlement);
-        let outcome = outcome(settlement);
-        self.meter.settled(judged.received.envelope.message_type(), outcome, started.elapsed());
-        if let Some(seen) = &judged.seen {
-            interceptor::after_handle(self.client.consume_interceptors(), seen, settlement);
-        }
-        outcome
+        attempt: &Attempt,
+    ) -> Judged {
+        let judge = async {
+            tokio::select! {
+                biased;
+                judged = self.handle.judge(self, Arc::clone(received), place) => judged,
+                () = self.past_grace() => Judged::new(Arc::clone(received), Verdict::Returned),
+            }
+        };
+        judge.instrument(attempt.span()).await
     }
 
     /// Past this even a codec or a store that hangs is let go of.
@@ -184,9 +161,9 @@ async fn step_back() {
 struct InFlight<'a>(&'a Core);
 
 impl<'a> InFlight<'a> {
-    fn new(core: &'a Core, attempt: u32) -> Self {
+    fn new(core: &'a Core) -> Self {
         core.counters.taken();
-        core.meter.taken(attempt);
+        core.meter.taken();
         Self(core)
     }
 }
@@ -195,17 +172,5 @@ impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         self.0.counters.let_go();
         self.0.meter.let_go();
-    }
-}
-
-fn outcome(settlement: Settlement) -> ConsumeOutcome {
-    match settlement {
-        Settlement::Acknowledged => ConsumeOutcome::Acked,
-        Settlement::Retried => ConsumeOutcome::Retried,
-        Settlement::Rejected => ConsumeOutcome::Rejected,
-        Settlement::DeadLettered => ConsumeOutcome::DeadLettered,
-        Settlement::Parked => ConsumeOutcome::Parked,
-        Settlement::InProgress => ConsumeOutcome::InProgress,
-        Settlement::Returned => ConsumeOutcome::Failed,
     }
 }

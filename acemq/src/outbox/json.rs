@@ -35,9 +35,8 @@ pub(crate) fn render(headers: &Headers) -> String {
 
 /// Headers from JSON text.
 pub(crate) fn parse(text: &str) -> Result<Headers> {
-    let value: Value = serde_json::from_str(text).map_err(|cause| {
-        Error::new(ErrorKind::Decode, format!("not JSON: {cause}")).with_source(cause)
-    })?;
+    let value: Value = serde_json::from_str(text)
+        .map_err(|cause| Error::new(ErrorKind::Decode, format!("not JSON: {cause}")))?;
     let Value::Object(object) = value else {
         return Err(Error::new(ErrorKind::Decode, "not a JSON object"));
     };

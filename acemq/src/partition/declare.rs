@@ -10,7 +10,7 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use super::{PartitionedConsumerBuilder, PartitionedPublisher, hash};
 use crate::{
     connection::Client,
-    error::{Conflict, Error, ErrorKind, Result},
+    error::{Error, ErrorKind, Result},
     topology::{Exchange, Queue, Topology},
     transport::BoxFuture,
 };
@@ -67,8 +67,8 @@ pub struct DeclarePartitions {
 /// **The number of partitions is for good.** With another one a key's messages would go to another
 /// queue while earlier ones are still in the first, and the order would be lost without anybody
 /// noticing; so asking for another number than there are is refused. To change it, stop the
-/// publishers, let the consumers empty the queues, delete the queues, and begin with the new number; or
-/// begin under a new name.
+/// publishers, let the consumers empty the queues, delete the queues, `{name}.partitions` among them,
+/// which says the number, and begin with the new one; or begin under a new name.
 #[derive(Clone)]
 pub struct Partitions {
     pub(super) client: Client,
@@ -81,7 +81,9 @@ pub struct Partitions {
 impl Client {
     /// Declares that many partitions of that name, unless they are there: a direct exchange `{name}`,
     /// and quorum queues `{name}.p0`, `{name}.p1` and so on, each bound by `p0`, `p1` and so on, with
-    /// their dead-letter wiring. More partitions are more that can be handled at the same time.
+    /// their dead-letter wiring. Before those comes a queue `{name}.partitions`, in which there is never
+    /// anything: the broker takes it with one number only. More partitions are more that can be handled
+    /// at the same time.
     ///
     /// Names and hash are those of the family's other libraries, so that any of them can stand at
     /// either end, as long as the number is a power of two.
@@ -138,9 +140,10 @@ impl DeclarePartitions {
             count: self.count,
             single_active: false,
         };
-        let is_there = partitions.agree_on_the_number().await?;
         if self.declares {
+            partitions.agree_on_the_number().await?;
             partitions.single_active = self.declare_all(&partitions).await?;
+            partitions.find_no_more().await?;
             if !partitions.single_active && !self.shared {
                 tracing::warn!(
                     partitions = partitions.name,
@@ -148,7 +151,7 @@ impl DeclarePartitions {
                      more than one process may consume them"
                 );
             }
-        } else if !is_there {
+        } else if !partitions.find().await? {
             return Err(self.error(ErrorKind::NotFound, "they are not there, and are not declared"));
         }
         Ok(partitions)
@@ -242,35 +245,6 @@ impl Partitions {
     /// Sets up a consumer of all partitions.
     pub fn consumer<T>(&self) -> PartitionedConsumerBuilder<T> {
         PartitionedConsumerBuilder::new(self)
-    }
-
-    /// Whether there are any; as many, then, as we think.
-    async fn agree_on_the_number(&self) -> Result<bool> {
-        let is_there = async |partition| {
-            Ok::<_, Error>(self.client.inspect_queue(&self.queue(partition)).await?.is_some())
-        };
-        let (first, last) = (is_there(0).await?, is_there(self.count - 1).await?);
-        if first && !last || is_there(self.count).await? {
-            let mut existing = 0;
-            while is_there(existing).await? {
-                existing += 1;
-            }
-            let Self { name, count, .. } = self;
-            return Err(Error::new(
-                ErrorKind::Conflict,
-                format!(
-                    "declare partitions of {name:?}: {count} are asked for, and there are \
-                     {existing}; another number would put a key's messages into another queue than \
-                     the earlier ones; take {existing}, or empty and delete the queues first"
-                ),
-            )
-            .with_conflict(Conflict::new(
-                "partitions",
-                count.to_string(),
-                existing.to_string(),
-            )));
-        }
-        Ok(first)
     }
 }
 

@@ -4,6 +4,7 @@
 mod consumer;
 mod declare;
 mod hash;
+mod number;
 mod publisher;
 
 pub use self::{

@@ -27,7 +27,8 @@ pub struct StepStats {
     pub completed: u64,
     /// Runs that the step ended before the end of their route, in this process.
     pub ended_early: u64,
-    /// Attempts that failed in this process: they are tried again, or were set aside.
+    /// Attempts that failed in this process: they are tried again, or were set aside. A message that
+    /// failed four times counts four times.
     pub failed: u64,
 }
 

@@ -92,7 +92,8 @@ impl<I: Iterator> fmt::Debug for SendBatch<'_, I> {
 
 /// At least one message of a batch was not confirmed. It knows what became of each.
 ///
-/// Converts into [`Error`] with `?`: the first failure's kind, with this text.
+/// Converts into [`Error`] with `?`: the first failure's kind, with this text;
+/// [`get_ref`](Error::get_ref) has it then.
 #[derive(Debug)]
 pub struct BatchError {
     results: Vec<Result<Receipt>>,
@@ -136,7 +137,8 @@ impl fmt::Display for BatchError {
 
 impl std::error::Error for BatchError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.failed().next().map(|(_, first)| first as &(dyn std::error::Error + 'static))
+        // Its text says the first failure.
+        self.failed().next().and_then(|(_, first)| first.source())
     }
 }
 
@@ -146,6 +148,6 @@ impl From<BatchError> for Error {
         let maybe = batch.failed().any(|(_, error)| error.may_have_been_published());
         Self::new(kind.unwrap_or(crate::error::ErrorKind::Rejected), batch.to_string())
             .maybe_published(maybe)
-            .with_source(batch)
+            .with_quoted_source(batch)
     }
 }

@@ -71,7 +71,7 @@ pub(crate) fn before_publish(
         .with_message_id(message.envelope.id())
         .with_exchange(&*message.exchange)
         .with_routing_key(&*message.routing_key)
-        .with_source(refused);
+        .with_quoted_source(refused);
         on_error(&interceptors[..turn], message, &error);
         return Err(error);
     }

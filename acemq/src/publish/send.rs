@@ -89,7 +89,9 @@ impl<'a> SendMessage<'a> {
         self
     }
 
-    /// How long the message may wait in a queue before it expires: from 1 millisecond on.
+    /// How long the message may wait in a queue before it expires: from 1 millisecond on. Then the broker
+    /// drops it, or dead-letters it where the queue says so, once it is at the head of the queue. It is
+    /// this message's alone: copies of it (retries, dead letters, replays) have none.
     pub fn expiration(mut self, after: Duration) -> Self {
         match expiration(after) {
             Ok(text) => self.options.expiration = Some(text),

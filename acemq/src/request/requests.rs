@@ -72,8 +72,8 @@ impl<Q, A, C, D> Requests<Q, A, C, D> {
     /// # Errors
     /// [`ErrorKind::Timeout`] when no reply came in time: then [`Error::may_have_been_published`]
     /// tells whether the request went out, and if so, the work may be waiting, under way, or done.
-    /// [`ErrorKind::Responder`] when the responder said that it failed; its own words are the
-    /// error's source. [`ErrorKind::Decode`] for a reply that cannot be read as an `A`.
+    /// [`ErrorKind::Responder`] when the responder said that it failed;
+    /// [`get_ref`](crate::Error::get_ref) has its own words. [`ErrorKind::Decode`] for a reply that cannot be read as an `A`.
     /// [`ErrorKind::Closed`] once the requester is closed, for those that wait as well.
     /// [`ErrorKind::Lost`] for a reply queue that was lost and could not be made again under its
     /// name. [`ErrorKind::Conflict`] for a request under the id of another one that still waits. And

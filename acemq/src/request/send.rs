@@ -214,7 +214,7 @@ async fn read<A>(
     );
     if let Some(reason) = envelope::text(&reply.properties.headers, REPLY_ERROR) {
         let text = format!("{what}: the responder failed: {reason}");
-        return Err(Error::new(ErrorKind::Responder, text).with_source(reason));
+        return Err(Error::new(ErrorKind::Responder, text).with_quoted_source(reason));
     }
     let queue = reply.routing_key.as_str().into();
     let received = Arc::new(Received::new(reply, envelope, queue, replies.client.clock()));
@@ -222,7 +222,7 @@ async fn read<A>(
         Ok(payload) => Ok(Message::new(payload, received)),
         Err(error) => {
             let text = format!("{what}: its reply could not be read: {error}");
-            Err(Error::new(error.kind(), text).with_source(error))
+            Err(Error::new(error.kind(), text).with_quoted_source(error))
         }
     }
 }

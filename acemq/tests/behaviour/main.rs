@@ -13,6 +13,7 @@
 mod claim_check;
 mod connection;
 mod consumer;
+mod errors;
 mod maintenance;
 mod ordered;
 mod pipeline;

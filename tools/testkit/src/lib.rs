@@ -19,6 +19,7 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 
 mod broker;
+mod causes;
 mod database;
 mod eventually;
 pub mod logs;
@@ -31,6 +32,7 @@ mod s3;
 mod shared;
 
 pub use broker::{BrokerOptions, BrokerVersion, OwnBroker};
+pub use causes::said_once;
 pub use database::{MariaDbDatabase, PostgresDatabase};
 pub use eventually::eventually;
 pub use postgres::OwnPostgres;

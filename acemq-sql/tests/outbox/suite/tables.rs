@@ -212,6 +212,7 @@ async fn a_missing_table_says_how_to_make_it_and_the_printed_statements_do() {
     let mut transaction = database.pool.begin().await.unwrap();
     let error = outbox.add(&mut transaction, &record("a")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
+    testkit::said_once(&error);
     let statements = outbox.schema_statements();
     assert!(statements.iter().all(|statement| error.to_string().contains(statement)), "{error}");
     // The refusal does no harm to the caller's transaction.

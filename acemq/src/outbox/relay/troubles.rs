@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use crate::error::{Error, ErrorKind};
+use crate::{
+    backoff::Backoff,
+    error::{Error, ErrorKind},
+};
 
 /// The pauses after a pass that the broker or the store failed: doubling between these (the
 /// first is no longer than the poll interval), with jitter.
@@ -12,20 +15,19 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// How long to pause after each, and what is said of them: the first of a kind is a warning, and
 /// so is the end of it; those between are not, for an outage may take a night.
 pub(super) struct Troubles {
-    first_pause: Duration,
-    pause: Duration,
+    poll: Duration,
+    backoff: Backoff,
     said: Option<ErrorKind>,
 }
 
 impl Troubles {
     pub(super) fn new(poll: Duration) -> Self {
-        let first_pause = poll.min(FIRST_PAUSE);
-        Self { first_pause, pause: first_pause, said: None }
+        Self { poll, backoff: backoff(poll), said: None }
     }
 
     /// Says that a pass failed, and how long to pause.
     pub(super) fn meet(&mut self, error: &Error, has_unwritten_marks: bool) -> Duration {
-        let pause = self.pause;
+        let pause = self.backoff.next_pause();
         if self.said.replace(error.kind()) == Some(error.kind()) {
             tracing::debug!(%error, ?pause, "a pass of the outbox relay failed again");
         } else {
@@ -36,14 +38,17 @@ impl Troubles {
                  up to {LONGEST_PAUSE:?}, and does not publish again what it could not mark"
             );
         }
-        self.pause = (pause * 2).min(LONGEST_PAUSE);
-        pause.mul_f64(0.5 + fastrand::f64() / 2.0)
+        pause
     }
 
     pub(super) fn are_over(&mut self) {
         if self.said.take().is_some() {
             tracing::info!("the outbox relay goes on");
         }
-        self.pause = self.first_pause;
+        self.backoff = backoff(self.poll);
     }
+}
+
+fn backoff(poll: Duration) -> Backoff {
+    Backoff::new(poll.min(FIRST_PAUSE), LONGEST_PAUSE)
 }

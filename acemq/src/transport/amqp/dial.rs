@@ -77,7 +77,7 @@ async fn socket(address: &Address, peer: &str) -> Result<Socket> {
             ErrorKind::Connect,
             format!("connect to {peer}: {error}; is the broker running?"),
         )
-        .with_source(error)
+        .with_quoted_source(error)
     })?;
     let socket = AsyncTcpStream::Plain(socket);
     match address.uri.scheme {

@@ -1,6 +1,6 @@
 //! What went wrong, from lapin's terms to ours.
 
-use std::io;
+use std::{io, sync::Arc};
 
 use lapin::{ErrorKind as Lapin, protocol::AMQPErrorKind};
 
@@ -130,7 +130,15 @@ pub(super) fn of_dial(peer: &str, vhost: &str, error: lapin::Error) -> Error {
             ),
         },
     };
-    Error::new(kind, format!("{action}: {why}")).with_source(error)
+    let quoted = Reply::of(&error).is_some();
+    let failed = Error::new(kind, format!("{action}: {why}"));
+    match error.kind() {
+        Lapin::AuthProviderError(_) => failed.with_quoted_source(error),
+        // Around this one lapin says the same again.
+        Lapin::IOError(cause) => failed.with_source(Arc::clone(cause)),
+        _ if quoted => failed.with_quoted_source(error),
+        _ => failed.with_source(error),
+    }
 }
 
 /// An error of agreeing on TLS.
@@ -141,22 +149,24 @@ pub(super) fn of_tls(peer: &str, error: io::Error) -> Error {
         _ if error.to_string().contains("InvalidContentType") => Error::new(
             ErrorKind::Tls,
             format!("{action}: {error}; the peer does not speak TLS there; is this its TLS port?"),
-        ),
+        )
+        .with_quoted_source(error),
         io::ErrorKind::ConnectionReset
         | io::ErrorKind::ConnectionAborted
         | io::ErrorKind::BrokenPipe
         | io::ErrorKind::UnexpectedEof => Error::new(
             ErrorKind::Connect,
             format!("{action}: the peer closed the connection; is this its TLS port?"),
-        ),
+        )
+        .with_source(error),
         _ => Error::new(
             ErrorKind::Tls,
             format!(
                 "{action}: {error}; the certificate must be for this host and from an authority that this machine trusts"
             ),
-        ),
+        )
+        .with_quoted_source(error),
     }
-    .with_source(error)
 }
 
 pub(super) fn lost(action: &str, reason: &str) -> Error {

@@ -6,6 +6,7 @@ mod partitions;
 mod partitions_failing;
 mod pausing;
 mod replicas;
+mod watching;
 
 use std::{
     collections::HashMap,
@@ -109,6 +110,7 @@ async fn send_all(publisher: &Publisher<String>, keys: u32, each: u32) {
 /// Has the queues of partitions deleted after the test, and their exchange.
 fn partitions_of(broker: &Broker, prefix: &str, count: u32) -> String {
     let name = broker.name(prefix);
+    broker.leaves(format!("{name}.partitions"));
     for partition in 0..count {
         for suffix in ["", ".dlq", ".parked"] {
             broker.leaves(format!("{name}.p{partition}{suffix}"));

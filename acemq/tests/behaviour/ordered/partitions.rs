@@ -102,6 +102,83 @@ on_every_broker! {
         mq.close().await.unwrap();
     }
 
+    // promise: OR-5
+    async fn of_two_numbers_that_are_asked_for_at_the_same_moment_one_is_refused(broker: Broker) {
+        let clients = [broker.client().await, broker.client().await];
+        for _ in 0..5 {
+            let name = partitions_of(&broker, "orders", 16);
+            // Two processes with two replicas of each number.
+            let declares = (0..8).map(|turn| {
+                let (client, count) = (&clients[turn % 2], [8, 16][turn / 2 % 2]);
+                let name = name.clone();
+                async move { (count, client.partitions(name, count).await) }
+            });
+            let declared = futures_util::future::join_all(declares).await;
+            let numbers: BTreeSet<u32> =
+                declared.iter().filter(|(_, one)| one.is_ok()).map(|(count, _)| *count).collect();
+            let [number] = Vec::from_iter(numbers)[..] else { panic!("{declared:?}") };
+            for (count, one) in declared {
+                assert_eq!(one.is_ok(), count == number, "{one:?}");
+                let Err(error) = one else { continue };
+                assert_eq!(error.kind(), ErrorKind::Conflict);
+                let conflict = error.conflict().unwrap();
+                let expected = [count, number].map(|number| number.to_string());
+                assert_eq!([&conflict.declared, &conflict.existing], [&expected[0], &expected[1]]);
+            }
+            let ninth = clients[0].inspect_queue(&format!("{name}.p8")).await.unwrap();
+            assert_eq!(ninth.is_some(), number == 16, "the refused one has declared something");
+            clients[0].delete_exchange(&name).await.unwrap();
+        }
+        for client in clients {
+            client.close().await.unwrap();
+        }
+    }
+
+    // promise: OR-5
+    async fn what_a_killed_process_has_declared_says_how_many_there_were_to_be(broker: Broker) {
+        let mq = broker.client().await;
+        let name = partitions_of(&broker, "orders", 8);
+        let orders = mq.partitions(&*name, 8).await.unwrap();
+        for partition in [0, 3, 4] {
+            mq.delete_queue(&orders.queue(partition)).await.unwrap();
+        }
+        for other in [1, 2, 4, 16] {
+            let error = mq.partitions(&*name, other).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Conflict);
+            assert_eq!(error.conflict().unwrap().existing, "8");
+            assert!(error.to_string().contains("take 8"), "{error}");
+        }
+        let missing = mq.partitions(&*name, 8).declare(false).await.unwrap_err();
+        assert_eq!(missing.kind(), ErrorKind::NotFound);
+        // Who may not declare cannot ask the queue that says it.
+        let error = mq.partitions(&*name, 2).declare(false).await.unwrap_err();
+        assert_eq!(error.conflict().unwrap().existing, "more than 2");
+        let _ = mq.partitions(&*name, 8).await.unwrap();
+        mq.delete_exchange(&name).await.unwrap();
+        mq.close().await.unwrap();
+    }
+
+    // promise: OR-5
+    async fn another_number_that_another_language_has_declared_is_refused_and_leaves_nothing(broker: Broker) {
+        let mq = broker.client().await;
+        let name = partitions_of(&broker, "orders", 4);
+        for partition in 0..4 {
+            mq.declare_queue(&Queue::new(format!("{name}.p{partition}"))).await.unwrap();
+        }
+        for other in [2, 8] {
+            let error = mq.partitions(&*name, other).await.unwrap_err();
+            assert_eq!(error.conflict().unwrap().existing, "4");
+        }
+        let _ = mq.partitions(&*name, 4).await.unwrap();
+        // It may also come later, and with more.
+        mq.declare_queue(&Queue::new(format!("{name}.p4"))).await.unwrap();
+        let error = mq.partitions(&*name, 4).await.unwrap_err();
+        assert_eq!(error.conflict().unwrap().existing, "5");
+        mq.delete_queue(&format!("{name}.p4")).await.unwrap();
+        mq.delete_exchange(&name).await.unwrap();
+        mq.close().await.unwrap();
+    }
+
     async fn partitions_that_were_declared_half_are_completed(broker: Broker) {
         let mq = broker.client().await;
         let name = partitions_of(&broker, "orders", 4);

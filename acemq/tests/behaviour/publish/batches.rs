@@ -93,7 +93,7 @@ async fn a_batch_converts_with_the_question_mark() {
     let mq = crate::support::Broker::memory().client().await;
     let error = send(&mq).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unroutable);
-    let batch = std::error::Error::source(&error).unwrap().downcast_ref::<acemq::BatchError>();
+    let batch = error.get_ref().unwrap().downcast_ref::<acemq::BatchError>();
     assert_eq!(batch.unwrap().failed().count(), 2);
 }
 

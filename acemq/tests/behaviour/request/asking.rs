@@ -153,7 +153,7 @@ on_every_broker! {
             let error = requests.request(&payload.to_owned()).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Responder, "{error}");
             assert!(!error.is_transient());
-            let source = std::error::Error::source(&error).unwrap().to_string();
+            let source = error.get_ref().unwrap().to_string();
             assert_eq!(source, reason);
             assert!(error.to_string().ends_with(&format!("the responder failed: {reason}")));
         }
