@@ -60,7 +60,7 @@ impl Idempotency {
             }
             answer(|| self.store.try_claim(key)).await
         };
-        let claim = core.until_answered(settler, ask).await?;
+        let claim = core.wait_for_store(Some(settler), ask).await?;
         // The handler may have ended while the store was asked, which knows only that its lease has
         // run out.
         let has_run = matches!(claim, Claim::Owned(_)) && self.unconfirmed().contains(key);
@@ -156,7 +156,7 @@ impl Drop for Unconfirmed<'_> {
 
 /// The store's answer, or an error if it does not come. A store of the user's own that panics is
 /// a store that failed.
-pub(super) async fn answer<T, F>(ask: impl FnOnce() -> F) -> Result<T>
+pub(crate) async fn answer<T, F>(ask: impl FnOnce() -> F) -> Result<T>
 where
     F: Future<Output = Result<T>>,
 {

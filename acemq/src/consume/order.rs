@@ -27,13 +27,13 @@ use crate::{envelope::HeaderValue, retry::RetryPolicy, transport::Delivery};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "it does nothing until a consumer is given it"]
 pub struct OnFailure {
-    pub(super) attempts: u32,
-    pub(super) delay: Duration,
-    pub(super) then: Then,
+    pub(crate) attempts: u32,
+    pub(crate) delay: Duration,
+    pub(crate) then: Then,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Then {
+pub(crate) enum Then {
     Skip,
     Stop,
 }

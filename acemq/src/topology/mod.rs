@@ -19,9 +19,11 @@
 
 mod declare;
 mod names;
+mod stream;
 
 use std::time::Duration;
 
+pub use self::stream::Stream;
 pub(crate) use self::declare::declare_for_consumer;
 pub(crate) use self::names::{
     DEAD_LETTER_EXCHANGE, RETRY_EXCHANGE, dead_letter_queue, parking_queue,
