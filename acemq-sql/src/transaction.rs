@@ -6,6 +6,7 @@
 //! goes back to the pool in between.
 
 pub(crate) mod dialect;
+pub(crate) mod finish;
 mod guarded;
 
 use std::{
