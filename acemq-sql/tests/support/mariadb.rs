@@ -3,9 +3,19 @@ use std::sync::OnceLock;
 use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
 use testkit::{MariaDbDatabase, Proxy};
 
-database!(MySql, MySqlOutbox, MySqlIdempotency, MySqlSchemaRegistry, text: "CHAR");
+database!(
+    MySql,
+    MySqlOutbox,
+    MySqlIdempotency,
+    MySqlSchemaRegistry,
+    MySqlStreamCheckpoints,
+    text: "CHAR"
+);
 
 /// An hour ago and an hour ahead, in a column's type.
+/// What ends the session that asks for it.
+pub(crate) const KILL: Option<&str> = Some("KILL CONNECTION_ID()");
+
 pub(crate) const PAST: &str = "UTC_TIMESTAMP(6) - INTERVAL 1 HOUR";
 pub(crate) const FUTURE: &str = "UTC_TIMESTAMP(6) + INTERVAL 1 HOUR";
 pub(crate) const RAILS_PAST: &str = PAST;
