@@ -1,11 +1,12 @@
-//! acemq's outbox, idempotency store, schema registry and stream checkpoints in the application's own database, over
-//! `sqlx`.
+//! acemq's outbox, idempotency store, schema registry and stream checkpoints in the application's
+//! own database, over `sqlx`.
 //!
 //! [`SqlOutbox`] adds messages in the caller's transaction and hands them to the relay;
 //! [`SqlIdempotency`] remembers which messages were handled, and gives handlers a
 //! [`HandlerTransaction`] in which their work and that memory commit together;
 //! [`SqlSchemaRegistry`] gives schemas their numbers. They share their tables with the family's
-//! other libraries. [`SqlStreamCheckpoints`] keeps the places of streams' readers. Leases follow the database's clock, whatever the hosts' clocks say.
+//! other libraries. [`SqlStreamCheckpoints`] keeps the places of streams' readers. Leases follow the
+//! database's clock, whatever the hosts' clocks say.
 //!
 //! | database | feature | types |
 //! |---|---|---|
