@@ -29,8 +29,8 @@ use tokio::sync::Mutex;
 use self::text::{literal, literal_size, with_question_marks, with_values};
 use crate::{
     database::{
-        CheckpointsSql, Dialect, Failure, IdempotencySql, OutboxOptions, OutboxSql, SchemasSql, SqlDatabase,
-        read_rows,
+        CheckpointsSql, Dialect, Failure, IdempotencySql, OutboxOptions, OutboxSql, SchemasSql,
+        SqlDatabase, read_rows,
     },
     lead,
     statement::{Statement, Value},

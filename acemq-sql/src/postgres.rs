@@ -27,7 +27,10 @@ use sqlx::{
 use tokio::sync::Mutex;
 
 use crate::{
-    database::{CheckpointsSql, Dialect, IdempotencySql, OutboxOptions, OutboxSql, SchemasSql, SqlDatabase, bound},
+    database::{
+        CheckpointsSql, Dialect, IdempotencySql, OutboxOptions, OutboxSql, SchemasSql, SqlDatabase,
+        bound,
+    },
     lead,
     statement::{Planned, Statement},
     table::{Column, Kind, Layout, Look, Table, Times},

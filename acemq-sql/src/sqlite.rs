@@ -22,8 +22,8 @@ use tokio::sync::Mutex;
 
 use crate::{
     database::{
-        CheckpointsSql, Dialect, IdempotencySql, OutboxOptions, OutboxSql, SchemasSql, SqlDatabase, bound,
-        read_rows,
+        CheckpointsSql, Dialect, IdempotencySql, OutboxOptions, OutboxSql, SchemasSql, SqlDatabase,
+        bound, read_rows,
     },
     statement::Statement,
     table::{Column, Kind, Layout, Look, Table},

@@ -33,7 +33,9 @@ impl<DB: SqlDatabase> TransactionalCheckpointStore for SqlStreamCheckpoints<DB> 
         check_names(stream, reader)?;
         let offset = whole(offset)?;
         let doing = || {
-            self.doing(&format!("move reader {reader:?} of {stream:?} to {offset} in a transaction"))
+            self.doing(&format!(
+                "move reader {reader:?} of {stream:?} to {offset} in a transaction"
+            ))
         };
         let turn = match &self.turn {
             // The semaphore is never closed.

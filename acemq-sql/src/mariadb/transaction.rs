@@ -38,11 +38,7 @@ impl TransactionDialect<MySql> for MariaDbDialect {
         statement.integer(offset).integer(seconds(wait))
     }
 
-    fn make_row(
-        sql: &CheckpointsSql,
-        (stream, reader): (&str, &str),
-        wait: Duration,
-    ) -> Statement {
+    fn make_row(sql: &CheckpointsSql, (stream, reader): (&str, &str), wait: Duration) -> Statement {
         // In the place of the offset, which is none.
         let statement = Statement::new(&sql.make).text(stream).text(reader).integer(-1);
         statement.integer(seconds(wait))

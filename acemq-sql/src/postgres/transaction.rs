@@ -37,11 +37,7 @@ impl TransactionDialect<Postgres> for PostgresDialect {
         statement.text(reader).integer(offset)
     }
 
-    fn make_row(
-        sql: &CheckpointsSql,
-        (stream, reader): (&str, &str),
-        wait: Duration,
-    ) -> Statement {
+    fn make_row(sql: &CheckpointsSql, (stream, reader): (&str, &str), wait: Duration) -> Statement {
         Statement::new(&sql.make).text(stream).integer(milliseconds(wait)).text(reader)
     }
 

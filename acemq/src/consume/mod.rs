@@ -54,7 +54,9 @@ pub use self::{
 };
 pub(crate) use self::{
     claim::answer,
-    handle::{Judged, Verdict, decode, failed, intercept, panic_text, payload_of, unharmed, within_limits},
+    handle::{
+        Judged, Verdict, decode, failed, intercept, panic_text, payload_of, unharmed, within_limits,
+    },
     host::Host,
     interceptor::after_handle,
     message::{Received, stream_offset},

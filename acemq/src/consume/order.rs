@@ -13,7 +13,8 @@ use crate::{envelope::HeaderValue, retry::RetryPolicy, transport::Delivery};
 ///
 /// The retries of a [`RetryPolicy`](crate::RetryPolicy) go to the back of the queue, and what was
 /// behind the message would overtake it. So an ordered consumer has none; it tries in place, or
-/// does without the message, or stops.
+/// does without the message, or stops. What that means for a stream, which has neither a back nor
+/// dead letters, is with [`StreamConsumerBuilder::on_failure`](crate::StreamConsumerBuilder::on_failure).
 ///
 /// ```
 /// use std::time::Duration;

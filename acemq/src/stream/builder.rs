@@ -4,10 +4,7 @@ use std::{
     fmt,
     future::IntoFuture,
     marker::PhantomData,
-    sync::{
-        Arc, Mutex, OnceLock, Weak,
-        atomic::AtomicBool,
-    },
+    sync::{Arc, Mutex, OnceLock, Weak, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -314,14 +311,20 @@ impl Settings {
         let named = self.reader.as_ref().is_some_and(|reader| !reader.is_empty());
         let faults = [
             (self.stream.is_empty(), "the stream has no name"),
-            (self.prefetch == 0, "the prefetch is 0, which would be no bound at all; it is at least 1"),
+            (
+                self.prefetch == 0,
+                "the prefetch is 0, which would be no bound at all; it is at least 1",
+            ),
             (self.concurrency == 0, "the concurrency is 0; it is at least 1"),
             (
                 self.in_transactions && self.concurrency > 1,
                 "it has more than one handler at a time and one checkpoint, which each moves in a \
                  transaction of its own; leave the concurrency at 1",
             ),
-            (self.on_failure.attempts == 0, "it has no attempt at handling a message; there is at least 1"),
+            (
+                self.on_failure.attempts == 0,
+                "it has no attempt at handling a message; there is at least 1",
+            ),
             (
                 self.filter.as_ref().is_some_and(|filter| filter.values.is_empty()),
                 "it matches what no filter is for and has no filter; leave `match_unfiltered` out",

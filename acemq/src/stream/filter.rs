@@ -42,7 +42,8 @@ mod tests {
     #[test]
     fn only_what_is_asked_for_matches() {
         let headers = |value: HeaderValue| Headers::from([(STREAM_FILTER_VALUE.to_owned(), value)]);
-        let mut filter = Filter { values: vec!["eu".to_owned(), "us".to_owned()], unfiltered: false };
+        let mut filter =
+            Filter { values: vec!["eu".to_owned(), "us".to_owned()], unfiltered: false };
         assert!(filter.matches(&headers("eu".into())) && filter.matches(&headers("us".into())));
         assert!(!filter.matches(&headers("EU".into())) && !filter.matches(&headers(1.into())));
         assert!(!filter.matches(&Headers::new()));

@@ -128,11 +128,7 @@ impl<S: TransactionalCheckpointStore> TransactionalStore for Fenced<S> {
         self.store.begin(&self.stream, &self.reader, offset, wait).await
     }
 
-    async fn commit(
-        &self,
-        hold: S::Hold,
-        transaction: S::Transaction,
-    ) -> Result<(), CommitError> {
+    async fn commit(&self, hold: S::Hold, transaction: S::Transaction) -> Result<(), CommitError> {
         self.store.commit(hold, transaction).await
     }
 

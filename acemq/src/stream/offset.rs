@@ -35,7 +35,9 @@ impl StreamOffset {
             Self::Last => "last".into(),
             Self::Next => "next".into(),
             Self::Offset(offset) => i64::try_from(offset)
-                .map_err(|_| "the offset is larger than any: it has to fit a signed 64-bit integer")?
+                .map_err(
+                    |_| "the offset is larger than any: it has to fit a signed 64-bit integer",
+                )?
                 .into(),
             Self::Time(time) => {
                 let since = time.duration_since(UNIX_EPOCH);

@@ -179,7 +179,8 @@ mod tests {
             assert_eq!(deliver(&mut progress, offset, offset), Delivered::New);
             progress.begin(offset);
         }
-        for (finished, handled, resume) in [(12, None, 10), (10, Some(10), 11), (11, Some(12), 13)] {
+        for (finished, handled, resume) in [(12, None, 10), (10, Some(10), 11), (11, Some(12), 13)]
+        {
             assert_eq!(finish(&mut progress, finished), Some(finished));
             assert_eq!((progress.handled(), progress.resume()), (handled, Some(resume)));
         }

@@ -5,10 +5,7 @@ use std::sync::{Arc, atomic::Ordering};
 use tokio::time::Instant;
 
 use super::{
-    StreamGap, StreamOffset, StreamStop,
-    counters::count,
-    probe::LastChunk,
-    runtime::Core,
+    StreamGap, StreamOffset, StreamStop, counters::count, probe::LastChunk, runtime::Core,
 };
 use crate::{
     backoff::Backoff,
@@ -125,7 +122,11 @@ impl Core {
             (false, Some(origin)) => StreamOffset::Offset(*origin),
             (false, None) => self.from,
         };
-        Ok(Place { floor: from.number().unwrap_or(0), expected: from.number(), ..self.argument(from)?.into() })
+        Ok(Place {
+            floor: from.number().unwrap_or(0),
+            expected: from.number(),
+            ..self.argument(from)?.into()
+        })
     }
 
     fn argument(&self, from: StreamOffset) -> Result<HeaderValue> {
@@ -225,7 +226,10 @@ impl Core {
         if offset < place.floor {
             return Arrival::Unwanted;
         }
-        let Some(expected) = place.expected.replace(offset + 1) else { return Arrival::Wanted };
+        let Some(expected) = place.expected.replace(offset + 1) else {
+            subscribed.joined = true;
+            return Arrival::Wanted;
+        };
         if offset < expected {
             // What was handled before, and is there still.
             place.expected = Some(expected);

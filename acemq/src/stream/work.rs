@@ -28,8 +28,13 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 enum Decision {
     Handled,
     Duplicate,
-    Skipped { reason: String },
-    Stops { attempts: u32, reason: String },
+    Skipped {
+        reason: String,
+    },
+    Stops {
+        attempts: u32,
+        reason: String,
+    },
     /// It is left as it is, and comes again to whoever reads there.
     Left,
 }

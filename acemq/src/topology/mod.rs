@@ -23,11 +23,11 @@ mod stream;
 
 use std::time::Duration;
 
-pub use self::stream::Stream;
 pub(crate) use self::declare::declare_for_consumer;
 pub(crate) use self::names::{
     DEAD_LETTER_EXCHANGE, RETRY_EXCHANGE, dead_letter_queue, parking_queue,
 };
+pub use self::stream::Stream;
 use crate::{
     envelope::{HeaderValue, Headers},
     transport::{BindingSpec, ExchangeKind, ExchangeSpec, QueueSpec},

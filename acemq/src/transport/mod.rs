@@ -96,9 +96,7 @@ pub(crate) struct Limits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Streams {
     Unknown,
-    #[cfg_attr(not(feature = "amqp"), expect(dead_code, reason = "memory has none"))]
     Known,
-    #[cfg_attr(not(feature = "amqp"), expect(dead_code, reason = "memory has none"))]
     Filtered,
 }
 

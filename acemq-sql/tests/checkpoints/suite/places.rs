@@ -11,7 +11,8 @@ async fn a_place_goes_forward_and_never_back() {
     let Some(database) = Database::create().await else { return };
     let store = database.checkpoints().await;
     assert_eq!(store.load(STREAM, "a").await.unwrap(), None);
-    for (saved, found) in [(0, 0), (41, 41), (7, 41), (41, 41), (i64::MAX as u64, i64::MAX as u64)] {
+    for (saved, found) in [(0, 0), (41, 41), (7, 41), (41, 41), (i64::MAX as u64, i64::MAX as u64)]
+    {
         store.save(STREAM, "a", saved).await.unwrap();
         assert_eq!(store.load(STREAM, "a").await.unwrap(), Some(found));
     }

@@ -149,7 +149,7 @@ async fn a_projection_that_is_killed_and_cut_off_again_and_again_is_exactly_once
     let slowly = async |message: Message<u64>, mut transaction: Transaction| {
         take_effect(&mut transaction, *message.payload()).await?;
         tokio::time::sleep(Duration::from_millis(2)).await;
-        Ok(transaction)
+        Ok::<_, HandlerError>(transaction)
     };
     for round in 1..=4_u64 {
         let mq = acemq::connect(proxy.url_for(&books.url)).await.unwrap();

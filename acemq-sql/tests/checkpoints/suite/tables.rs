@@ -39,7 +39,12 @@ async fn a_table_of_another_shape_is_refused_and_says_what_is_wrong() {
     let Some(database) = Database::create().await else { return };
     for (table, ours, other, fault) in [
         ("a", "last_offset BIGINT NOT NULL, ", "", "missing: last_offset"),
-        ("b", "last_offset BIGINT NOT NULL", "last_offset VARCHAR(9) NOT NULL", "last_offset is of"),
+        (
+            "b",
+            "last_offset BIGINT NOT NULL",
+            "last_offset VARCHAR(9) NOT NULL",
+            "last_offset is of",
+        ),
         ("c", "last_offset BIGINT NOT NULL", "last_offset BIGINT", "last_offset may be null"),
         ("d", "(stream_name, reader_name)", "(stream_name)", "stream_name does not make"),
         ("e", "(stream_name, reader_name)", "(reader_name, saved_at)", "stream_name does not make"),

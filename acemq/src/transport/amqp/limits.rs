@@ -1,7 +1,7 @@
 //! What a broker allows, by its version.
 
-use crate::transport::{Limits, Streams};
 pub(super) use crate::transport::limits::{about, check, check_name, check_table};
+use crate::transport::{Limits, Streams};
 
 /// RabbitMQ's default `max_message_size` before 4.0.
 const BODY_MAX_BEFORE_4: usize = 128 * 1024 * 1024;

@@ -15,9 +15,13 @@ type Reader = StreamConsumerBuilder<u64>;
 #[tokio::test]
 async fn the_memory_transport_refuses_streams_by_name() {
     let mq = Broker::memory().client().await;
-    let error = mq.declare_stream(&Stream::new("orders.log").max_length_bytes(1)).await.unwrap_err();
+    let error =
+        mq.declare_stream(&Stream::new("orders.log").max_length_bytes(1)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert!(error.to_string().contains("\"orders.log\": the memory transport has no streams"), "{error}");
+    assert!(
+        error.to_string().contains("\"orders.log\": the memory transport has no streams"),
+        "{error}"
+    );
     let as_queue = Queue::new("orders.log").argument("x-queue-type", "stream");
     let error = mq.declare_queue(&as_queue).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
