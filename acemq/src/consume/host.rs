@@ -1,11 +1,15 @@
 //! What runs handlers: an ordinary consumer, or a stream's.
 
-use std::{future::Future, time::Duration};
+use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
 use super::{runtime::Core, settle::COMMIT};
-use crate::{connection::Client, error::Result, transport::Settler};
+use crate::{
+    connection::Client,
+    error::Result,
+    transport::{BoxFuture, Settler},
+};
 
 /// The consumer that a handler runs for.
 pub(crate) trait Host: Send + Sync {
@@ -26,15 +30,16 @@ pub(crate) trait Host: Send + Sync {
 
     /// Asks a store until it answers; `None` once the consumer closes, or the delivery will come
     /// again.
-    fn until_answered<T, F>(
-        &self,
-        settler: Option<&dyn Settler>,
-        ask: impl Fn() -> F + Send + Sync,
-    ) -> impl Future<Output = Option<T>> + Send
-    where
-        T: Send,
-        F: Future<Output = Result<T>> + Send;
+    fn until_answered<'a, T: Send + 'a>(
+        &'a self,
+        settler: Option<&'a dyn Settler>,
+        ask: &'a Ask<'a, T>,
+    ) -> BoxFuture<'a, Option<T>>;
 }
+
+/// A question to a store, which may be asked again. Boxed, as its answer is: the compiler cannot tell
+/// of a trait's function that takes closures whether what it returns may move between threads.
+pub(crate) type Ask<'a, T> = dyn Fn() -> BoxFuture<'a, Result<T>> + Send + Sync + 'a;
 
 impl Host for Core {
     fn client(&self) -> &Client {
@@ -61,15 +66,11 @@ impl Host for Core {
         self.pacing.landed(COMMIT);
     }
 
-    async fn until_answered<T, F>(
-        &self,
-        settler: Option<&dyn Settler>,
-        ask: impl Fn() -> F + Send + Sync,
-    ) -> Option<T>
-    where
-        T: Send,
-        F: Future<Output = Result<T>> + Send,
-    {
-        self.wait_for_store(settler, ask).await
+    fn until_answered<'a, T: Send + 'a>(
+        &'a self,
+        settler: Option<&'a dyn Settler>,
+        ask: &'a Ask<'a, T>,
+    ) -> BoxFuture<'a, Option<T>> {
+        Box::pin(self.wait_for_store(settler, ask))
     }
 }

@@ -57,7 +57,7 @@ pub(crate) use self::{
     handle::{
         Judged, Verdict, decode, failed, intercept, panic_text, payload_of, unharmed, within_limits,
     },
-    host::Host,
+    host::{Ask, Host},
     interceptor::after_handle,
     message::{Received, stream_offset},
     moving::{Moved, Mover, Way},

@@ -7,7 +7,7 @@ use super::{
     ack::chain,
     claim::{LONGEST_ANSWER, answer},
     handle::{self, Handle, Judged, Verdict},
-    host::Host,
+    host::{Ask, Host},
     key::MessageKey,
     message::Received,
     order::{MakeOrderKey, Turn},
@@ -106,7 +106,7 @@ where
     T: Send + 'static,
     C: Decode<T>,
     S: TransactionalStore,
-    F: Fn(Message<T>, S::Transaction) -> Fut,
+    F: Fn(Message<T>, S::Transaction) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<S::Transaction, HandlerError>> + Send + 'static,
 {
     async fn decode_and_handle(
@@ -160,7 +160,9 @@ impl<C, S: TransactionalStore, F> InTransaction<C, S, F> {
         settler: Option<&dyn Settler>,
     ) -> Result<Open<S>, Verdict> {
         let wait = host.in_progress_wait().min(LONGEST_WAIT);
-        let begin = || answer(|| self.store.begin(key, wait));
+        // The store alone, which several threads may look at whatever the handler is.
+        let store = &self.store;
+        let begin: &Ask<'_, _> = &|| Box::pin(answer(|| store.begin(key, wait)));
         match host.until_answered(settler, begin).await {
             Some(TransactionClaim::Owned { transaction, hold }) => Ok((transaction, hold)),
             Some(TransactionClaim::AlreadyConfirmed) => Err(Verdict::Duplicate),

@@ -1,6 +1,9 @@
 //! Handling one message: attempt by attempt, until it is decided.
 
-use std::{future::Future, sync::Arc, sync::atomic::Ordering, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -11,11 +14,10 @@ use crate::{
     backoff::Backoff,
     connection::Client,
     consume::{
-        ConsumerState, GRACE, Host, Judged, Received, Settlement, Then, Verdict, after_handle,
+        Ask, ConsumerState, GRACE, Host, Judged, Received, Settlement, Then, Verdict, after_handle,
     },
-    error::Result,
     telemetry::ConsumeOutcome,
-    transport::{Delivery, Settler},
+    transport::{BoxFuture, Delivery, Settler},
 };
 
 /// How long a message that another process has in a transaction is waited for at a time.
@@ -181,15 +183,17 @@ impl Host for Core {
     fn committed(&self) {}
 
     /// A message whose channel is lost keeps its place here, so only the closing ends this.
-    async fn until_answered<T, F>(
-        &self,
-        _settler: Option<&dyn Settler>,
-        ask: impl Fn() -> F + Send + Sync,
-    ) -> Option<T>
-    where
-        T: Send,
-        F: Future<Output = Result<T>> + Send,
-    {
+    fn until_answered<'a, T: Send + 'a>(
+        &'a self,
+        _settler: Option<&'a dyn Settler>,
+        ask: &'a Ask<'a, T>,
+    ) -> BoxFuture<'a, Option<T>> {
+        Box::pin(self.ask_again_and_again(ask))
+    }
+}
+
+impl Core {
+    async fn ask_again_and_again<T>(&self, ask: &Ask<'_, T>) -> Option<T> {
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         loop {
             let error = match ask().await {
@@ -218,9 +222,7 @@ impl Host for Core {
             }
         }
     }
-}
 
-impl Core {
     /// The store is there again.
     fn answered(&self) {
         self.state.send_if_modified(|state| {

@@ -19,7 +19,6 @@ use super::{Log, done, handled_up_to, quiet, same, take};
 use crate::{
     consumer::bench::{SOON, recorder},
     on_every_rabbitmq,
-    support::Broker,
 };
 
 const READER: &str = "billing";

@@ -5,7 +5,7 @@ use std::time::Duration;
 use acemq::{ErrorKind, Exchange, Message, Queue, Stream, StreamOffset, Topology};
 
 use super::{Log, done, take};
-use crate::{consumer::bench::recorder, on_every_rabbitmq, support::Broker};
+use crate::{consumer::bench::recorder, on_every_rabbitmq};
 
 const DAY: Duration = Duration::from_secs(86_400);
 

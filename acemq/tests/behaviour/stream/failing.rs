@@ -17,7 +17,6 @@ use super::{Log, handled_up_to, same, take};
 use crate::{
     consumer::bench::{SOON, recorder},
     on_every_rabbitmq,
-    support::Broker,
 };
 
 const MOMENT: Duration = Duration::from_millis(10);

@@ -16,7 +16,6 @@ use super::{Log, handled_up_to, quiet, same, take};
 use crate::{
     consumer::bench::{SOON, next, recorder},
     on_every_rabbitmq,
-    support::Broker,
 };
 
 on_every_rabbitmq! {
@@ -106,10 +105,10 @@ on_every_rabbitmq! {
 
     async fn an_empty_body_arrives_as_no_bytes(broker: Broker) {
         let log = Log::new(&broker).await;
-        let bytes = log.mq.publisher::<Vec<u8>>("", &*log.stream).codec(RawBytes);
+        let bytes = log.mq.publisher::<Vec<u8>>("", &*log.stream).codec(RawBytes::default());
         bytes.send(&Vec::new()).await.unwrap();
         let (record, mut seen) = recorder::<Vec<u8>>();
-        let reader = log.mq.stream_consumer::<Vec<u8>>(&*log.stream).codec(RawBytes);
+        let reader = log.mq.stream_consumer::<Vec<u8>>(&*log.stream).codec(RawBytes::default());
         let consumer = reader.from(StreamOffset::First).start(record).await.unwrap();
         assert!(next(&mut seen).await.payload().is_empty());
         consumer.close().await.unwrap();
