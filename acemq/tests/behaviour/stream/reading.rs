@@ -107,8 +107,8 @@ on_every_rabbitmq! {
         let log = Log::new(&broker).await;
         let bytes = log.mq.publisher::<Vec<u8>>("", &*log.stream).codec(RawBytes::default());
         bytes.send(&Vec::new()).await.unwrap();
-        let (record, mut seen) = recorder::<Vec<u8>>();
-        let reader = log.mq.stream_consumer::<Vec<u8>>(&*log.stream).codec(RawBytes::default());
+        let (record, mut seen) = recorder::<bytes::Bytes>();
+        let reader = log.mq.stream_consumer::<bytes::Bytes>(&*log.stream).codec(RawBytes::default());
         let consumer = reader.from(StreamOffset::First).start(record).await.unwrap();
         assert!(next(&mut seen).await.payload().is_empty());
         consumer.close().await.unwrap();
