@@ -129,7 +129,7 @@ impl<T, C> StreamConsumerBuilder<T, C> {
     }
 
     /// How many messages the broker sends before the first of them is settled. Default 100, at least
-    /// 1. A stream is sent in whole chunks, so that there may be as many more as the last one has.
+    /// 1. RabbitMQ before 4.0 sends whole chunks, so that there may be as many more as the last one has.
     pub fn prefetch(mut self, count: u16) -> Self {
         self.settings.prefetch = count;
         self
