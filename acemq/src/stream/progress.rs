@@ -128,9 +128,14 @@ impl Progress {
         receipt
     }
 
-    /// The channel is gone: what waits comes again, and nothing else can be acknowledged.
+    /// The channel is gone: what waits comes again, and nothing else can be acknowledged. What is
+    /// behind the first that waits comes again with it: no handler has begun there, and to keep what a
+    /// filter left out would let it pass for the end of what is finished.
     pub(super) fn lose(&mut self) {
-        self.open.retain(|_, entry| entry.stage != Stage::Waiting);
+        let waits = self.open.iter().find(|(_, entry)| entry.stage == Stage::Waiting);
+        if let Some(first) = waits.map(|(offset, _)| *offset) {
+            self.open.split_off(&first);
+        }
         for entry in self.open.values_mut() {
             entry.receipt = None;
         }
@@ -222,6 +227,21 @@ mod tests {
         progress.lose();
         assert_eq!(progress.resume(), Some(2));
         assert_eq!(deliver(&mut progress, 1, 301), Delivered::Finished);
+    }
+
+    #[test]
+    fn what_a_filter_left_out_behind_a_waiting_message_does_not_hide_it_after_a_loss() {
+        let mut progress = Progress::default();
+        for offset in 0..3 {
+            deliver(&mut progress, offset, offset);
+        }
+        progress.begin(0);
+        finish(&mut progress, 2);
+        progress.lose();
+        finish(&mut progress, 0);
+        assert_eq!((progress.handled(), progress.resume()), (Some(0), Some(1)));
+        assert_eq!(deliver(&mut progress, 1, 101), Delivered::New);
+        assert_eq!(deliver(&mut progress, 2, 102), Delivered::New);
     }
 
     #[test]
