@@ -122,7 +122,7 @@ pub(super) fn warn_about_retention(spec: &QueueSpec) {
 
 /// An age as RabbitMQ reads it: the largest unit that says it in whole numbers.
 fn age_text(age: Duration) -> String {
-    let seconds = (age.as_secs() + u64::from(age.subsec_nanos() > 0)).max(1);
+    let seconds = age.as_secs().saturating_add(u64::from(age.subsec_nanos() > 0)).max(1);
     [(86_400, 'D'), (3_600, 'h'), (60, 'm')]
         .into_iter()
         .find(|(unit, _)| seconds.is_multiple_of(*unit))
@@ -157,6 +157,7 @@ mod tests {
         ] {
             assert_eq!(age_text(Duration::from_millis(millis)), text);
         }
+        assert_eq!(age_text(Duration::MAX), format!("{}s", u64::MAX));
     }
 
     #[test]
