@@ -12,10 +12,10 @@ database!(
     text: "CHAR"
 );
 
-/// An hour ago and an hour ahead, in a column's type.
 /// What ends the session that asks for it.
 pub(crate) const KILL: Option<&str> = Some("KILL CONNECTION_ID()");
 
+/// An hour ago and an hour ahead, in a column's type.
 pub(crate) const PAST: &str = "UTC_TIMESTAMP(6) - INTERVAL 1 HOUR";
 pub(crate) const FUTURE: &str = "UTC_TIMESTAMP(6) + INTERVAL 1 HOUR";
 pub(crate) const RAILS_PAST: &str = PAST;

@@ -10,10 +10,10 @@ database!(
     text: "TEXT"
 );
 
-/// An hour ago and an hour ahead, in a column's type.
 /// What ends the session that asks for it.
 pub(crate) const KILL: Option<&str> = Some("SELECT pg_terminate_backend(pg_backend_pid())");
 
+/// An hour ago and an hour ahead, in a column's type.
 pub(crate) const PAST: &str = "clock_timestamp() - INTERVAL '1 hour'";
 pub(crate) const FUTURE: &str = "clock_timestamp() + INTERVAL '1 hour'";
 /// The same where the column has no zone.

@@ -160,11 +160,11 @@ pub(crate) async fn answer<T, F>(ask: impl FnOnce() -> F) -> Result<T>
 where
     F: Future<Output = Result<T>>,
 {
-    let failed = |how: &str| Error::new(ErrorKind::Store, format!("use an idempotency key: {how}"));
+    let failed = |how: &str| Error::new(ErrorKind::Store, format!("ask the store: {how}"));
     let asked = AssertUnwindSafe(async { ask().await }).catch_unwind();
     match tokio::time::timeout(LONGEST_ANSWER, asked).await {
         Ok(Ok(answer)) => answer,
-        Ok(Err(_)) => Err(failed("the store panicked")),
+        Ok(Err(_)) => Err(failed("it panicked")),
         Err(_) => Err(failed(&format!("no answer within {LONGEST_ANSWER:?}"))),
     }
 }

@@ -401,7 +401,7 @@ pub(crate) fn stranded(what: &str, queue: &str, handlers: usize) -> Result<()> {
         ErrorKind::Timeout,
         format!(
             "close the {what} of \"{queue}\": {handlers} still running at the bound, and stopped; \
-             the messages go back"
+             their messages come again"
         ),
     )
     .with_queue(queue))

@@ -245,8 +245,8 @@ impl<C, S: TransactionalStore, F> InTransaction<C, S, F> {
                 Err(CommitError::Unknown(error)) => {
                     tracing::warn!(
                         queue = host.queue(), %error,
-                        "it is not known whether a handler's transaction has committed; the \
-                         message goes back, and finds out when it comes again"
+                        "it is not known whether a handler's transaction has committed; that \
+                         is found out when its message is taken up again"
                     );
                     Run::Ended(Verdict::Unknown)
                 }

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct StreamCounters {
     /// Messages that their handler was done with.
     pub handled: u64,
-    /// Messages that had taken effect before, in a transaction: the handler did not run.
+    /// Messages that had taken effect before, in a transaction: the handler did not run, or it had run
+    /// here, and it was found out later that its transaction had committed.
     pub duplicates: u64,
     /// Messages that failed or could not be read, and were passed over.
     pub skipped: u64,

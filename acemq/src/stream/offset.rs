@@ -23,7 +23,8 @@ pub enum StreamOffset {
     Offset(u64),
     /// With what was published at that time, by the broker's clock, in whole seconds. The chunk that
     /// it is in is read from its beginning, so that a few older messages may come first. A time
-    /// yet to come is as [`Next`](Self::Next).
+    /// yet to come is as [`Next`](Self::Next), but without a place of its own: what is published while
+    /// the reader is away before its first message is not read.
     Time(SystemTime),
 }
 
