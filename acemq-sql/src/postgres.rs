@@ -95,7 +95,7 @@ impl Dialect<Postgres> for PostgresDialect {
             "SELECT attname::text, format_type(atttypid, NULL), format_type(atttypid, atttypmod), \
              NOT attnotnull, attnotnull AND NOT atthasdef, \
              (SELECT indnkeyatts::bigint FROM pg_index WHERE indrelid = attrelid AND indisprimary \
-             AND attnum = ANY (indkey)), \
+             AND attnum = ANY ((indkey::smallint[])[0:indnkeyatts - 1])), \
              CASE WHEN atttypid = 'varchar'::regtype AND atttypmod > 4 \
              THEN (atttypmod - 4)::bigint END \
              FROM pg_attribute \

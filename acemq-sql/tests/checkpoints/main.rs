@@ -19,6 +19,8 @@ mod mariadb {
 mod postgres {
     use crate::support::postgres as database;
 
+    #[path = "postgres_alone.rs"]
+    mod alone;
     #[expect(clippy::duplicate_mod, reason = "one suite, a database each")]
     #[path = "suite/mod.rs"]
     mod suite;
