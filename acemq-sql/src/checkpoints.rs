@@ -143,6 +143,21 @@ impl<DB: SqlDatabase> SqlStreamCheckpoints<DB> {
         table::made(created, self.sql_from(&mut session).await)
     }
 
+    async fn look_up(
+        &self,
+        session: &mut Session<DB>,
+        sql: &CheckpointsSql,
+        stream: &str,
+        reader: &str,
+    ) -> Result<Option<u64>> {
+        let doing = || self.doing(&format!("look up reader {reader:?} of {stream:?}"));
+        let load = self.statement(&sql.load).text(stream).text(reader);
+        let rows = session.fetch(load).await.map_err(failed(doing))?;
+        let last = rows.first().and_then(|row| DialectOf::<DB>::integer(row, 0));
+        // Below 0 is a reader that begins with the first message.
+        Ok(last.map(|last| u64::try_from(last).map_or(0, |last| last + 1)))
+    }
+
     /// A statement for a session of the pool.
     fn statement(&self, sql: &Arc<str>) -> Statement {
         Statement::new(sql).kept_where(self.keeps, Planned::InOnePiece)
@@ -179,21 +194,29 @@ impl<DB: SqlDatabase> SqlStreamCheckpoints<DB> {
 impl<DB: SqlDatabase> StreamCheckpointStore for SqlStreamCheckpoints<DB> {
     async fn load(&self, stream: &str, reader: &str) -> Result<Option<u64>> {
         check_names(stream, reader)?;
-        let doing = || self.doing(&format!("look up reader {reader:?} of {stream:?}"));
         let (mut session, sql) = self.prepared("look up a reader").await?;
-        let load = self.statement(&sql.load).text(stream).text(reader);
-        let rows = session.fetch(load).await.map_err(failed(doing))?;
-        let offset = rows.first().and_then(|row| DialectOf::<DB>::integer(row, 0));
-        // Below 0 is a reader that has not handled anything.
-        Ok(offset.and_then(|offset| offset.try_into().ok()))
+        self.look_up(&mut session, &sql, stream, reader).await
     }
 
-    async fn save(&self, stream: &str, reader: &str, offset: u64) -> Result<()> {
+    async fn load_or_insert(&self, stream: &str, reader: &str, next: u64) -> Result<u64> {
+        check_names(stream, reader)?;
+        let doing = || self.doing(&format!("make a place for reader {reader:?} in {stream:?}"));
+        let before = before(next)?;
+        let (mut session, sql) = self.prepared("make a place").await?;
+        let insert = self.statement(&sql.insert).text(stream).text(reader).integer(before);
+        session.run(insert).await.map_err(failed(doing))?;
+        let place = self.look_up(&mut session, &sql, stream, reader).await?;
+        place.ok_or_else(|| {
+            Error::new(ErrorKind::Store, format!("{}: it was removed meanwhile", doing()))
+        })
+    }
+
+    async fn save(&self, stream: &str, reader: &str, next: u64) -> Result<()> {
         check_names(stream, reader)?;
         let doing = || self.doing(&format!("save the place of reader {reader:?} in {stream:?}"));
-        let offset = whole(offset)?;
+        let before = before(next)?;
         let (mut session, sql) = self.prepared("save a place").await?;
-        let save = self.statement(&sql.save).text(stream).text(reader).integer(offset);
+        let save = self.statement(&sql.save).text(stream).text(reader).integer(before);
         session.run(save).await.map_err(failed(doing)).map(drop)
     }
 
@@ -225,6 +248,11 @@ impl<DB: SqlDatabase> fmt::Debug for SqlStreamCheckpoints<DB> {
             .field("table", &self.table.to_string())
             .finish_non_exhaustive()
     }
+}
+
+/// The last offset before one, as its column holds it: -1 before the first.
+fn before(next: u64) -> Result<i64> {
+    next.checked_sub(1).map_or(Ok(-1), whole)
 }
 
 /// An offset as its column holds it.

@@ -285,8 +285,10 @@ pub struct SchemasSql {
 /// The statements of the places of streams' readers.
 #[derive(Debug)]
 pub struct CheckpointsSql {
-    /// Stream, reader. Returns the offset.
+    /// Stream, reader. Returns the last offset that is handled, which is -1 before the first.
     pub(crate) load: Arc<str>,
+    /// Stream, reader, offset. Changes nothing where there is one.
+    pub(crate) insert: Arc<str>,
     /// Stream, reader, offset. Changes nothing where the offset is not beyond the one that is there.
     pub(crate) save: Arc<str>,
     /// Stream, reader.

@@ -12,6 +12,11 @@ pub(super) fn statements(table: &Table) -> CheckpointsSql {
     };
     CheckpointsSql {
         load: format!("SELECT last_offset FROM {t} WHERE {row}").into(),
+        insert: format!(
+            "{READ_COMMITTED}INSERT INTO {t} {columns} VALUES ($1, $2, $3, {NOW}) \
+             ON DUPLICATE KEY UPDATE last_offset = last_offset"
+        )
+        .into(),
         // Assigned from left to right: the time goes by the offset that was there.
         save: format!(
             "{READ_COMMITTED}INSERT INTO {t} {columns} VALUES ($1, $2, $3, {NOW}) \

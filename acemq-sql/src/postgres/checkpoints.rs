@@ -23,6 +23,11 @@ pub(super) fn statements(table: &Table, layout: &Layout) -> CheckpointsSql {
             "SELECT last_offset::bigint FROM {t} WHERE stream_name = $1 AND reader_name = $2"
         )
         .into(),
+        insert: format!(
+            "INSERT INTO {t} {columns} VALUES ($1, $2, $3::bigint, {now}) \
+             ON CONFLICT (stream_name, reader_name) DO NOTHING"
+        )
+        .into(),
         save: format!(
             "INSERT INTO {t} AS c {columns} VALUES ($1, $2, $3::bigint, {now}) \
              ON CONFLICT (stream_name, reader_name) DO UPDATE \

@@ -9,6 +9,11 @@ pub(super) fn statements(table: &Table) -> CheckpointsSql {
     let row = "stream_name = $1 AND reader_name = $2";
     CheckpointsSql {
         load: format!("SELECT last_offset FROM {t} WHERE {row}").into(),
+        insert: format!(
+            "INSERT INTO {t} {columns} VALUES ($1, $2, $3, {NOW}) \
+             ON CONFLICT (stream_name, reader_name) DO NOTHING"
+        )
+        .into(),
         save: format!(
             "INSERT INTO {t} {columns} VALUES ($1, $2, $3, {NOW}) \
              ON CONFLICT (stream_name, reader_name) DO UPDATE \

@@ -20,7 +20,6 @@ use super::{
     counters::Counters,
     filter::Filter,
     handle::{Fenced, Handle, Transactional, Typed},
-    progress::Progress,
     require_streams,
     runtime::Core,
     saving::Checkpoints,
@@ -122,7 +121,8 @@ impl<T, C> StreamConsumerBuilder<T, C> {
     /// [`Next`](StreamOffset::Next) is everything that is published after the start was awaited, also
     /// where the connection is lost before the first of it came. A few messages from just before may
     /// then come as well; and on a stream that answers so slowly that it looked empty at the start, all
-    /// there are.
+    /// there are. With a checkpoint store its place, or that of [`Last`](StreamOffset::Last), is saved
+    /// before the start is done.
     pub fn from(mut self, offset: StreamOffset) -> Self {
         self.settings.from = offset;
         self
@@ -137,7 +137,9 @@ impl<T, C> StreamConsumerBuilder<T, C> {
 
     /// How many handlers run at once. Default 1, in the order of the stream. With more they begin in
     /// that order and finish in any; what was finished beyond
-    /// [`last_handled_offset`](StreamConsumer::last_handled_offset) comes again after a restart.
+    /// [`last_handled_offset`](StreamConsumer::last_handled_offset) comes again after a restart, and
+    /// is remembered until then: a handler that never ends lets that grow with all that is finished
+    /// behind it, so set a [`handler_timeout`](Self::handler_timeout).
     pub fn concurrency(mut self, handlers: usize) -> Self {
         self.settings.concurrency = handlers;
         self
@@ -146,6 +148,10 @@ impl<T, C> StreamConsumerBuilder<T, C> {
     /// Reads only the messages whose header [`STREAM_FILTER_VALUE`](super::STREAM_FILTER_VALUE) is
     /// this text; called again, or that one. RabbitMQ leaves out whole chunks without any, from 3.13
     /// on; what else is in a chunk is left out here.
+    ///
+    /// Since a filter leaves messages out, those that the stream has removed before they were read are
+    /// noticed at a start and after a lost connection only, and the [`gap`](StreamConsumer::gap) may be
+    /// one of messages that were not asked for.
     ///
     /// ```
     /// # async fn example(mq: &acemq::Client) -> acemq::Result<()> {
@@ -257,7 +263,7 @@ impl<T, C> StreamConsumerBuilder<T, C> {
     }
 
     /// Starts to read with a handler whose writes and the reader's checkpoint are one transaction: each
-    /// message takes effect exactly once in that database, through any crash, and whatever other
+    /// message that is not skipped takes effect exactly once in that database, through any crash, and whatever other
     /// processes read under the same name. The store is `acemq_sql::SqlStreamCheckpoints`, or a
     /// [`TransactionalCheckpointStore`] of your own.
     ///
@@ -361,11 +367,7 @@ impl StartStreamConsumer {
         let needed = if filter.is_some() { Streams::Filtered } else { Streams::Known };
         let link = client.consuming_link().await?;
         require_streams(client, &*link, needed, "read", stream)?;
-        let core = self.core();
-        if let Some(handled) = core.load_checkpoint().await? {
-            *core.progress() = Progress::after(Some(handled));
-        }
-        let core = Arc::new(core);
+        let core = Arc::new(self.core());
         let subscribed = core.subscribe_first().await?;
         let task = tokio::spawn(Arc::clone(&core).run(subscribed));
         let consumer = StreamConsumer::new(Arc::clone(&core), AbortOnDropHandle::new(task));
@@ -408,7 +410,6 @@ impl StartStreamConsumer {
             stranded: watch::Sender::new(None),
             handle,
             progress: Mutex::default(),
-            origin: OnceLock::new(),
             made_anew: AtomicBool::new(false),
             gap: Mutex::default(),
             stop: OnceLock::new(),

@@ -18,15 +18,31 @@ use crate::{
 ///
 /// `acemq_sql::SqlStreamCheckpoints` is one, on PostgreSQL, MariaDB and SQLite. Implementors may write
 /// these as `async fn`. A failure must be an error, never an answer.
+///
+/// A checkpoint is the offset of the next message to handle: everything below it was handled, or did
+/// not belong to the reader. 0 is a reader that begins with the first message that there ever was.
 pub trait StreamCheckpointStore: Send + Sync + 'static {
-    /// The offset up to which everything was handled; `None` for a reader that has no checkpoint.
+    /// The offset that is next; `None` for a reader that has no checkpoint.
     ///
     /// # Errors
     /// A store that is away or refuses.
     fn load(&self, stream: &str, reader: &str) -> impl Future<Output = Result<Option<u64>>> + Send;
 
-    /// Saves that everything up to this offset was handled. A checkpoint never goes back: a lower
-    /// offset than the one that is there changes nothing, and is no error.
+    /// The offset that is next. A reader that has no checkpoint is given this one first: of several
+    /// processes that ask at once, all are answered the same. So a reader of what is yet to come has
+    /// its place before it has handled anything.
+    ///
+    /// # Errors
+    /// A store that is away or refuses.
+    fn load_or_insert(
+        &self,
+        stream: &str,
+        reader: &str,
+        next: u64,
+    ) -> impl Future<Output = Result<u64>> + Send;
+
+    /// Saves the offset that is next. A checkpoint never goes back: a lower offset than the one that
+    /// is there changes nothing, and is no error.
     ///
     /// # Errors
     /// A store that is away or refuses.
@@ -34,7 +50,7 @@ pub trait StreamCheckpointStore: Send + Sync + 'static {
         &self,
         stream: &str,
         reader: &str,
-        offset: u64,
+        next: u64,
     ) -> impl Future<Output = Result<()>> + Send;
 
     /// Removes a reader's checkpoint, so that it begins anew; `false` where there was none. For a
@@ -59,10 +75,11 @@ pub trait TransactionalCheckpointStore: StreamCheckpointStore {
     /// transaction back.
     type Hold: Send + Sync + 'static;
 
-    /// Begins a transaction, and moves the reader's checkpoint to this offset in it.
+    /// Begins a transaction, and moves the reader's checkpoint in it from the message at this offset,
+    /// or from before it, to the next.
     ///
-    /// [`TransactionClaim::AlreadyConfirmed`] where the checkpoint is there already, or beyond: the
-    /// message has had its effect. Where another open transaction has the checkpoint, it is waited for,
+    /// [`TransactionClaim::AlreadyConfirmed`] where the checkpoint is beyond the message already: it
+    /// has had its effect. Where another open transaction has the checkpoint, it is waited for,
     /// for about `wait` and no longer; then [`TransactionClaim::InProgress`].
     ///
     /// # Errors
@@ -96,12 +113,14 @@ pub trait TransactionalCheckpointStore: StreamCheckpointStore {
 /// [`StreamCheckpointStore`] with boxed futures, as far as a consumer uses it.
 pub(super) trait ErasedCheckpoints: Send + Sync {
     fn load<'a>(&'a self, stream: &'a str, reader: &'a str) -> BoxFuture<'a, Result<Option<u64>>>;
-    fn save<'a>(
+    fn load_or_insert<'a>(
         &'a self,
         stream: &'a str,
         reader: &'a str,
-        offset: u64,
-    ) -> BoxFuture<'a, Result<()>>;
+        next: u64,
+    ) -> BoxFuture<'a, Result<u64>>;
+    fn save<'a>(&'a self, stream: &'a str, reader: &'a str, next: u64)
+    -> BoxFuture<'a, Result<()>>;
 }
 
 impl<S: StreamCheckpointStore> ErasedCheckpoints for S {
@@ -109,13 +128,22 @@ impl<S: StreamCheckpointStore> ErasedCheckpoints for S {
         Box::pin(StreamCheckpointStore::load(self, stream, reader))
     }
 
+    fn load_or_insert<'a>(
+        &'a self,
+        stream: &'a str,
+        reader: &'a str,
+        next: u64,
+    ) -> BoxFuture<'a, Result<u64>> {
+        Box::pin(StreamCheckpointStore::load_or_insert(self, stream, reader, next))
+    }
+
     fn save<'a>(
         &'a self,
         stream: &'a str,
         reader: &'a str,
-        offset: u64,
+        next: u64,
     ) -> BoxFuture<'a, Result<()>> {
-        Box::pin(StreamCheckpointStore::save(self, stream, reader, offset))
+        Box::pin(StreamCheckpointStore::save(self, stream, reader, next))
     }
 }
 
@@ -131,6 +159,7 @@ impl<S: StreamCheckpointStore> ErasedCheckpoints for S {
 /// checkpoints.save("orders.log", "billing", 41).await?;
 /// checkpoints.save("orders.log", "billing", 7).await?; // never back
 /// assert_eq!(checkpoints.load("orders.log", "billing").await?, Some(41));
+/// assert_eq!(checkpoints.load_or_insert("orders.log", "audit", 5).await?, 5);
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Default)]
@@ -153,10 +182,14 @@ impl StreamCheckpointStore for MemoryStreamCheckpoints {
         Ok(self.lock().get(&(stream.to_owned(), reader.to_owned())).copied())
     }
 
-    async fn save(&self, stream: &str, reader: &str, offset: u64) -> Result<()> {
+    async fn load_or_insert(&self, stream: &str, reader: &str, next: u64) -> Result<u64> {
+        Ok(*self.lock().entry((stream.to_owned(), reader.to_owned())).or_insert(next))
+    }
+
+    async fn save(&self, stream: &str, reader: &str, next: u64) -> Result<()> {
         let mut checkpoints = self.lock();
-        let saved = checkpoints.entry((stream.to_owned(), reader.to_owned())).or_insert(offset);
-        *saved = offset.max(*saved);
+        let saved = checkpoints.entry((stream.to_owned(), reader.to_owned())).or_insert(next);
+        *saved = next.max(*saved);
         Ok(())
     }
 

@@ -30,8 +30,8 @@ pub enum StreamStop {
     /// [`StreamCheckpointStore::forget`](super::StreamCheckpointStore::forget).
     #[non_exhaustive]
     MadeAnew {
-        /// Up to where the old stream was handled.
-        last_handled: u64,
+        /// Up to where the old stream was handled; `None` before its first message.
+        last_handled: Option<u64>,
     },
 }
 
@@ -51,11 +51,13 @@ impl fmt::Display for StreamStop {
             Self::Failed { offset, reason, .. } => {
                 write!(f, "the message at offset {offset} failed: {reason}")
             }
-            Self::MadeAnew { last_handled } => write!(
-                f,
-                "the stream was deleted; the checkpoint {last_handled} is a place in what it was: \
-                 remove it to read a new one"
-            ),
+            Self::MadeAnew { last_handled } => {
+                f.write_str("the stream was deleted; the reader's checkpoint ")?;
+                if let Some(last) = last_handled {
+                    write!(f, "behind {last} ")?;
+                }
+                f.write_str("is a place in what it was: remove it to read a new one")
+            }
         }
     }
 }
@@ -114,7 +116,8 @@ impl StreamConsumer {
 
     /// The offset up to which everything that came is handled, or was passed over: a reader that
     /// begins at the next one misses nothing, and sees again what was handled beyond it by other
-    /// handlers at the same time. `None` before the first, unless a checkpoint says.
+    /// handlers at the same time. Before the first message it is just before the reader's place, where
+    /// a checkpoint or an end of the stream gave it one, and otherwise `None`.
     #[must_use]
     pub fn last_handled_offset(&self) -> Option<u64> {
         self.core.progress().handled()

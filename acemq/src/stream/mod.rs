@@ -12,6 +12,7 @@ mod builder;
 mod checkpoint;
 mod consumer;
 mod counters;
+mod doubt;
 mod filter;
 mod handle;
 mod offset;

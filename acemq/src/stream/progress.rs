@@ -8,11 +8,11 @@ use crate::transport::Settler;
 /// in any.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
-    /// Everything that was delivered up to here is finished.
-    handled: Option<u64>,
-    /// The id of the message there, if it was delivered to this process and has one.
-    handled_id: Option<String>,
-    /// What was delivered beyond.
+    /// Everything below this is finished, or was not asked for.
+    next: Option<u64>,
+    /// The id of the message just before, if it is known.
+    last_id: Option<String>,
+    /// What was delivered from there on. The first of it is unfinished.
     open: BTreeMap<u64, Entry>,
     /// Which stream of this name it is, counted from the first.
     generation: u64,
@@ -44,9 +44,10 @@ pub(super) enum Delivered {
 }
 
 impl Progress {
-    /// A reader that has handled everything up to there.
-    pub(super) fn after(handled: Option<u64>) -> Self {
-        Self { handled, ..Self::default() }
+    /// A reader to which everything from there on belongs; the message just before has this id, if
+    /// that is known.
+    pub(super) fn at(next: u64, last_id: Option<String>) -> Self {
+        Self { next: Some(next), last_id, ..Self::default() }
     }
 
     /// A reader that has seen nothing of another stream of the same name.
@@ -58,22 +59,39 @@ impl Progress {
         self.generation
     }
 
-    /// Everything up to it is handled.
-    pub(super) fn handled(&self) -> Option<u64> {
-        self.handled
+    /// The offset below which everything is handled, or does not belong to the reader.
+    pub(super) fn next(&self) -> Option<u64> {
+        self.next
     }
 
-    /// The id of the message up to which everything is handled.
-    pub(super) fn handled_id(&self) -> Option<&str> {
-        self.handled_id.as_deref()
+    /// Everything up to it is handled.
+    pub(super) fn handled(&self) -> Option<u64> {
+        self.next.and_then(|next| next.checked_sub(1))
     }
 
     /// The first offset that has to come after the channel was lost: the oldest that is unfinished, or
-    /// the one after the newest that is finished. `None` where nothing was handled or is being.
+    /// the next. `None` where nothing was handled or is being, and nothing said where to begin.
     pub(super) fn resume(&self) -> Option<u64> {
-        let unfinished = self.open.iter().find(|(_, entry)| entry.stage != Stage::Finished);
-        let newest = || self.open.keys().next_back().copied().or(self.handled);
-        unfinished.map(|(offset, _)| *offset).or_else(|| newest().map(|offset| offset + 1))
+        self.open.keys().next().copied().or(self.next)
+    }
+
+    /// The offset of the newest message before, or at, the one to resume with that was in the stream:
+    /// what is there now tells whether it is the same stream.
+    pub(super) fn anchor(&self) -> Option<u64> {
+        self.handled().or_else(|| self.open.keys().next().copied())
+    }
+
+    /// The id of the message at an offset, where it is known.
+    pub(super) fn id_at(&self, offset: u64) -> Option<&str> {
+        if self.handled() == Some(offset) {
+            return self.last_id.as_deref();
+        }
+        self.open.get(&offset)?.id.as_deref()
+    }
+
+    /// Whether a message is another one than was read at its offset.
+    pub(super) fn contradicts(&self, offset: u64, id: Option<&str>) -> bool {
+        self.id_at(offset).is_some_and(|known| Some(known) != id)
     }
 
     pub(super) fn deliver(
@@ -82,7 +100,7 @@ impl Progress {
         receipt: (Arc<dyn Settler>, u64),
         id: Option<&str>,
     ) -> Delivered {
-        if self.handled.is_some_and(|handled| offset <= handled) {
+        if self.next.is_some_and(|next| offset < next) {
             return Delivered::Finished;
         }
         match self.open.get_mut(&offset) {
@@ -122,8 +140,8 @@ impl Progress {
             && first.get().stage == Stage::Finished
         {
             let (offset, entry) = first.remove_entry();
-            self.handled = Some(offset);
-            self.handled_id = entry.id;
+            self.next = Some(offset.saturating_add(1));
+            self.last_id = entry.id;
         }
         receipt
     }
@@ -191,12 +209,48 @@ mod tests {
         }
         assert_eq!(finish(&mut progress, 13), Some(13));
         assert_eq!((progress.handled(), progress.resume()), (Some(13), Some(14)));
-        assert_eq!(progress.handled_id(), Some("13"));
+        assert_eq!(progress.id_at(13), Some("13"));
+    }
+
+    #[test]
+    fn a_reader_that_was_told_where_to_begin_resumes_there() {
+        for (next, handled) in [(0, None), (1, Some(0)), (u64::MAX, Some(u64::MAX - 1))] {
+            let mut progress = Progress::at(next, None);
+            assert_eq!((progress.handled(), progress.resume()), (handled, Some(next)));
+            assert_eq!(progress.anchor(), handled);
+            progress.lose();
+            assert_eq!(progress.resume(), Some(next));
+        }
+    }
+
+    #[test]
+    fn another_message_at_an_offset_that_was_read_is_another_stream() {
+        let mut progress = Progress::at(5, Some("4".to_owned()));
+        assert!(progress.contradicts(4, Some("x")) && progress.contradicts(4, None));
+        deliver(&mut progress, 5, 0);
+        progress.begin(5);
+        progress.lose();
+        assert_eq!(progress.anchor(), Some(4));
+        assert!(progress.contradicts(5, Some("x")));
+        for (offset, id) in [(4, "4"), (5, "5"), (3, "x"), (6, "x")] {
+            assert!(!progress.contradicts(offset, Some(id)), "{offset}");
+        }
+
+        // Nothing was handled yet: the one that is being handled tells.
+        let mut progress = Progress::default();
+        assert_eq!(progress.anchor(), None);
+        deliver(&mut progress, 7, 0);
+        progress.begin(7);
+        assert_eq!((progress.anchor(), progress.contradicts(7, Some("x"))), (Some(7), true));
+        finish(&mut progress, 7);
+        assert_eq!((progress.anchor(), progress.contradicts(7, Some("x"))), (Some(7), true));
+        // A checkpoint does not know the ids.
+        assert!(!Progress::at(8, None).contradicts(7, Some("x")));
     }
 
     #[test]
     fn an_offset_that_holds_no_message_is_no_gap() {
-        let mut progress = Progress::after(Some(4));
+        let mut progress = Progress::at(5, None);
         assert_eq!(progress.resume(), Some(5));
         for offset in [6, 9] {
             deliver(&mut progress, offset, 0);

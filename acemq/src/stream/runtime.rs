@@ -58,8 +58,6 @@ pub(super) struct Core {
     pub(super) stranded: watch::Sender<Option<usize>>,
     pub(super) handle: Arc<dyn Handle>,
     pub(super) progress: Mutex<Progress>,
-    /// The first offset that belongs to the reader, where it began at an end of the stream.
-    pub(super) origin: OnceLock<u64>,
     /// Whether the stream was made anew since, and is read from its beginning.
     pub(super) made_anew: AtomicBool,
     pub(super) gap: Mutex<Option<StreamGap>>,
@@ -95,19 +93,17 @@ impl Core {
                     break;
                 }
                 Left::Lost(end) => {
-                    let cancelled = end == ConsumeEnd::CancelledByBroker;
                     self.lost(end.to_string());
-                    self.subscribe_until_done(cancelled).await
+                    self.subscribe_until_done().await
                 }
                 Left::MadeAnew => {
                     self.lost("the stream was made anew".to_owned());
                     self.begin_anew();
-                    self.subscribe_until_done(false).await
+                    self.subscribe_until_done().await
                 }
             };
         }
-        drop(saving);
-        let stranded = self.drain(open).await;
+        let stranded = self.drain(open, saving).await;
         self.state.send_replace(match self.stop.get() {
             Some(stop) => stop.state(),
             None => ConsumerState::Closed,
@@ -152,7 +148,7 @@ impl Core {
                     }
                     ConsumeEvent::Ended(end) => return Left::Lost(end),
                 },
-                () = &mut doubt, if subscribed.is_in_doubt() => {
+                () = &mut doubt, if subscribed.anchor().is_some() => {
                     if self.is_another_stream(&mut subscribed).await {
                         return Left::MadeAnew;
                     }
@@ -210,7 +206,7 @@ impl Core {
             settler.ack(tag);
         }
         if let Some(checkpoints) = &self.checkpoints {
-            checkpoints.finished(committed);
+            checkpoints.finished(offset, committed);
         }
     }
 
@@ -222,7 +218,7 @@ impl Core {
     }
 
     /// Waits for the handlers that run, saves the place, and says how many had to be stopped.
-    async fn drain(&self, open: Option<Subscribed>) -> usize {
+    async fn drain(&self, open: Option<Subscribed>, saving: AbortOnDropHandle<()>) -> usize {
         let later = || Instant::now() + self.client.options().drain_timeout;
         let deadline = self.deadline.get().copied().unwrap_or_else(later);
         self.handlers.close();
@@ -233,18 +229,7 @@ impl Core {
             // What never comes to an await cannot be stopped; nobody waits for it.
             let _ = timeout(GRACE * 2, self.handlers.wait()).await;
         }
-        let bound = deadline.max(Instant::now() + GRACE);
-        match timeout_at(bound, self.save_checkpoint()).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(
-                stream = %self.stream, %error,
-                "the last place in a stream was not saved; what was handled since comes again"
-            ),
-            Err(_) => tracing::warn!(
-                stream = %self.stream,
-                "the last place in a stream was not saved in time; what was handled since comes again"
-            ),
-        }
+        self.save_last(saving, deadline.max(Instant::now() + GRACE)).await;
         if let Some(open) = open {
             // What is not settled just ends with its channel: a stream takes nothing back.
             let bound = deadline.max(Instant::now() + GRACE);

@@ -3,14 +3,18 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
-use tokio::{sync::Notify, time::sleep};
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep, timeout_at},
+};
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use super::{checkpoint::ErasedCheckpoints, runtime::Core};
+use super::{StreamStop, checkpoint::ErasedCheckpoints, runtime::Core};
 use crate::{consume::answer, error::Result};
 
 /// Where and how often a reader's place is saved.
@@ -23,11 +27,13 @@ pub(super) struct Checkpoints {
     pub(super) within: Duration,
     /// Whether what a handler is done with is saved in its own transaction.
     pub(super) in_transactions: bool,
-    /// Whether the place has changed since it was saved.
-    changed: AtomicBool,
+    /// The next offset as it is known to be saved.
+    saved: AtomicU64,
     /// How many messages were finished since.
     finished: AtomicU64,
     due: Notify,
+    /// Nothing more is finished.
+    ended: CancellationToken,
 }
 
 impl Checkpoints {
@@ -43,38 +49,52 @@ impl Checkpoints {
             every,
             within,
             in_transactions,
-            changed: AtomicBool::new(false),
+            saved: AtomicU64::new(0),
             finished: AtomicU64::new(0),
             due: Notify::new(),
+            ended: CancellationToken::new(),
         }
     }
 
     /// Notes that a message is finished; `committed` where its transaction has saved that.
-    pub(super) fn finished(&self, committed: bool) {
+    pub(super) fn finished(&self, offset: u64, committed: bool) {
         if committed && self.in_transactions {
-            return;
+            return self.is_saved(offset.saturating_add(1));
         }
-        self.changed.store(true, Ordering::Release);
         if self.finished.fetch_add(1, Ordering::Relaxed) + 1 >= self.every {
             self.due.notify_one();
         }
     }
+
+    fn is_saved(&self, next: u64) {
+        self.saved.fetch_max(next, Ordering::AcqRel);
+    }
 }
 
 impl Core {
-    /// The place that the reader has saved.
+    /// The offset that comes next by the reader's checkpoint, if it has one.
     pub(super) async fn load_checkpoint(&self) -> Result<Option<u64>> {
-        match &self.checkpoints {
-            Some(it) => answer(|| it.store.load(&self.stream, &it.reader)).await,
-            None => Ok(None),
-        }
+        let Some(it) = &self.checkpoints else { return Ok(None) };
+        let next = answer(|| it.store.load(&self.stream, &it.reader)).await?;
+        next.inspect(|next| it.is_saved(*next));
+        Ok(next)
     }
 
-    /// Saves the place whenever that is due, for as long as it is polled.
+    /// Makes a place the reader's checkpoint, unless another process was first: then its is answered.
+    pub(super) async fn checkpoint_or(&self, next: u64) -> Result<u64> {
+        let Some(it) = &self.checkpoints else { return Ok(next) };
+        let next = answer(|| it.store.load_or_insert(&self.stream, &it.reader, next)).await?;
+        it.is_saved(next);
+        Ok(next)
+    }
+
+    /// Saves the place whenever that is due, until the last time.
     pub(super) async fn keep_saving(&self) {
-        let Some(it) = &self.checkpoints else { return std::future::pending().await };
+        let Some(it) = &self.checkpoints else { return };
         loop {
             tokio::select! {
+                biased;
+                () = it.ended.cancelled() => return,
                 () = it.due.notified() => {}
                 () = sleep(it.within) => {}
             }
@@ -83,23 +103,50 @@ impl Core {
                     stream = %self.stream, reader = %it.reader, %error,
                     "the place in a stream was not saved; it is tried again"
                 );
-                sleep(it.within).await;
+                tokio::select! {
+                    biased;
+                    () = it.ended.cancelled() => return,
+                    () = sleep(it.within) => {}
+                }
             }
         }
     }
 
-    /// Saves the place, if it has changed.
-    pub(super) async fn save_checkpoint(&self) -> Result<()> {
+    /// Saves the place once more, behind what is being saved.
+    pub(super) async fn save_last(&self, saving: AbortOnDropHandle<()>, bound: Instant) {
+        let Some(it) = &self.checkpoints else { return };
+        it.ended.cancel();
+        let last = async {
+            let _ = saving.await;
+            self.save_checkpoint().await
+        };
+        match timeout_at(bound, last).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(
+                stream = %self.stream, %error,
+                "the last place in a stream was not saved; what was handled since comes again"
+            ),
+            Err(_) => tracing::warn!(
+                stream = %self.stream,
+                "the last place in a stream was not saved in time; what was handled since comes again"
+            ),
+        }
+    }
+
+    /// Saves the place, if it is beyond the one that is saved.
+    async fn save_checkpoint(&self) -> Result<()> {
         let Some(it) = &self.checkpoints else { return Ok(()) };
-        if !it.changed.swap(false, Ordering::AcqRel) {
+        it.finished.store(0, Ordering::Relaxed);
+        if matches!(self.stop.get(), Some(StreamStop::MadeAnew { .. })) {
+            // It may have been forgotten already, for the new stream.
             return Ok(());
         }
-        it.finished.store(0, Ordering::Relaxed);
-        let Some(handled) = self.progress().handled() else { return Ok(()) };
-        let saved = answer(|| it.store.save(&self.stream, &it.reader, handled)).await;
-        if saved.is_err() {
-            it.changed.store(true, Ordering::Release);
-        }
-        saved
+        let next = self.progress().next();
+        let Some(next) = next.filter(|next| *next > it.saved.load(Ordering::Acquire)) else {
+            return Ok(());
+        };
+        answer(|| it.store.save(&self.stream, &it.reader, next)).await?;
+        it.is_saved(next);
+        Ok(())
     }
 }

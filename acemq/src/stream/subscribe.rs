@@ -5,7 +5,12 @@ use std::sync::{Arc, atomic::Ordering};
 use tokio::time::Instant;
 
 use super::{
-    StreamGap, StreamOffset, StreamStop, counters::count, probe::LastChunk, runtime::Core,
+    StreamGap, StreamOffset, StreamStop,
+    counters::count,
+    doubt::Ends,
+    probe::{Found, LastChunk},
+    progress::Progress,
+    runtime::Core,
 };
 use crate::{
     backoff::Backoff,
@@ -15,30 +20,26 @@ use crate::{
     transport::{ConsumeChannel, Delivery, Link, STREAM_OFFSET, Settler, Subscription},
 };
 
-/// How often a stream has to be found shorter than what was read of it. A replica may be behind for a
-/// moment.
-const DOUBTS: u32 = 2;
-
 /// A channel that reads, and what has to come on it.
 pub(super) struct Subscribed {
     pub(super) channel: Box<dyn ConsumeChannel>,
     pub(super) settler: Arc<dyn Settler>,
     place: Place,
-    /// Whether the first of what has to come has come.
+    /// Whether anything has come.
     joined: bool,
-    since: Instant,
-    doubts: u32,
+    /// Since when it is in doubt whether this is the stream that was read before.
+    pub(super) since: Instant,
+    pub(super) ends: Ends,
 }
 
 /// Where a subscription begins.
 #[derive(Debug)]
 struct Place {
     argument: HeaderValue,
-    /// What is below was not asked for.
-    floor: u64,
-    /// The next offset that is not known to be finished, if one is known.
+    /// The next offset that is not known to be finished, if one is known. What is below was not asked
+    /// for.
     expected: Option<u64>,
-    /// The offset it begins at, where a message was read there before: it comes at once, unless it was
+    /// The offset it begins at, where a message was there before: it comes at once, unless it was
     /// removed, and tells whether this is still the same stream.
     anchor: Option<u64>,
 }
@@ -53,14 +54,19 @@ pub(super) enum Arrival {
 }
 
 impl Subscribed {
-    /// Whether it is not known yet that this is the stream that was read before.
-    pub(super) fn is_in_doubt(&self) -> bool {
-        self.place.anchor.is_some()
+    /// The offset that tells whether this is the stream that was read before, while that is not known.
+    pub(super) fn anchor(&self) -> Option<u64> {
+        self.place.anchor
+    }
+
+    /// It is known.
+    pub(super) fn trust(&mut self) {
+        self.place.anchor = None;
     }
 
     /// When to look whether it is.
     pub(super) fn doubted_at(&self, core: &Core) -> Instant {
-        self.since + core.client.options().connect_timeout * (self.doubts + 1)
+        self.since + core.client.options().connect_timeout
     }
 }
 
@@ -68,24 +74,29 @@ impl Core {
     /// Subscribes for the first time.
     pub(super) async fn subscribe_first(&self) -> Result<Subscribed> {
         let link = self.client.consuming_link().await?;
-        let mut first = None;
-        if self.progress().handled().is_none()
-            && matches!(self.from, StreamOffset::Next | StreamOffset::Last)
-        {
-            // What is an end now is somewhere in the middle after a lost connection.
-            let chunk = self.last_chunk(&*link).await?;
-            let _ = self.origin.set(match (self.from, chunk) {
-                (StreamOffset::Last, Some(chunk)) => chunk.first,
-                (_, Some(chunk)) => chunk.last + 1,
-                (_, None) => 0,
-            });
-            first = Some(Place::from(self.argument(self.from)?));
+        let next = self.load_checkpoint().await?;
+        if let Some(next) = next {
+            *self.progress() = Progress::at(next, None);
+        } else if matches!(self.from, StreamOffset::Next | StreamOffset::Last) {
+            self.begin_at_the_end(&*link).await?;
+            if self.checkpoints.is_none() {
+                return self.subscribe(&*link, Place::of(self.argument(self.from)?)).await;
+            }
         }
-        let place = match first {
-            Some(place) => place,
-            None => self.place()?,
+        self.subscribe(&*link, self.place()?).await
+    }
+
+    /// What is an end now is somewhere in the middle after a lost connection, or a restart: its offset
+    /// is the reader's place.
+    async fn begin_at_the_end(&self, link: &dyn Link) -> Result<()> {
+        let (origin, last_id) = match (self.from, self.last_chunk(link).await?) {
+            (StreamOffset::Last, Some(LastChunk { first, .. })) => (first, None),
+            (_, Some(LastChunk { last: Found { offset, id }, .. })) => (offset + 1, id),
+            (_, None) => (0, None),
         };
-        self.subscribe(&*link, place).await
+        let next = self.checkpoint_or(origin).await?;
+        *self.progress() = Progress::at(next, last_id.filter(|_| next == origin));
+        Ok(())
     }
 
     async fn subscribe(&self, link: &dyn Link, place: Place) -> Result<Subscribed> {
@@ -99,37 +110,32 @@ impl Core {
         };
         let channel = link.subscribe(subscription).await?;
         let settler = channel.settler();
-        Ok(Subscribed { channel, settler, place, joined: false, since: Instant::now(), doubts: 0 })
+        Ok(Subscribed {
+            channel,
+            settler,
+            place,
+            joined: false,
+            since: Instant::now(),
+            ends: Ends::default(),
+        })
     }
 
     /// Where to go on, or to begin.
     fn place(&self) -> Result<Place> {
-        let (handled, resume) = {
+        let (anchor, resume) = {
             let progress = self.progress();
-            (progress.handled(), progress.resume())
+            (progress.anchor(), progress.resume())
         };
         if let Some(resume) = resume {
-            let anchor = handled.unwrap_or(resume);
-            return Ok(Place {
-                argument: self.argument(StreamOffset::Offset(anchor))?,
-                floor: 0,
-                expected: Some(resume),
-                anchor: Some(anchor),
-            });
+            let argument = self.argument(StreamOffset::Offset(anchor.unwrap_or(resume)))?;
+            return Ok(Place { argument, expected: Some(resume), anchor });
         }
-        let from = match (self.made_anew.load(Ordering::Acquire), self.origin.get()) {
-            (true, _) => StreamOffset::First,
-            (false, Some(origin)) => StreamOffset::Offset(*origin),
-            (false, None) => self.from,
-        };
-        Ok(Place {
-            floor: from.number().unwrap_or(0),
-            expected: from.number(),
-            ..self.argument(from)?.into()
-        })
+        let from =
+            if self.made_anew.load(Ordering::Acquire) { StreamOffset::First } else { self.from };
+        Ok(Place { expected: from.number(), ..Place::of(self.argument(from)?) })
     }
 
-    fn argument(&self, from: StreamOffset) -> Result<HeaderValue> {
+    pub(super) fn argument(&self, from: StreamOffset) -> Result<HeaderValue> {
         from.argument().map_err(|why| {
             Error::new(ErrorKind::Config, format!("read stream \"{}\": {why}", self.stream))
                 .with_queue(&*self.stream)
@@ -137,19 +143,15 @@ impl Core {
     }
 
     /// Reads again, however often that takes; `None` once the consumer closes.
-    pub(super) async fn subscribe_until_done(&self, cancelled: bool) -> Option<Subscribed> {
-        tokio::select! {
-            biased;
-            () = self.closing.cancelled() => None,
-            subscribed = self.subscribe_again(cancelled) => subscribed,
-        }
+    pub(super) async fn subscribe_until_done(&self) -> Option<Subscribed> {
+        self.unless_closing(self.subscribe_again()).await.flatten()
     }
 
-    async fn subscribe_again(&self, cancelled: bool) -> Option<Subscribed> {
+    async fn subscribe_again(&self) -> Option<Subscribed> {
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         let mut attempt = 1_u32;
         loop {
-            match self.try_again(cancelled).await {
+            match self.try_again().await {
                 Ok(subscribed) => {
                     tracing::info!(stream = %self.stream, attempt, "reading again");
                     return Some(subscribed);
@@ -171,27 +173,17 @@ impl Core {
         }
     }
 
-    async fn try_again(&self, cancelled: bool) -> Result<Subscribed> {
+    async fn try_again(&self) -> Result<Subscribed> {
         let link = self.client.consuming_link().await?;
-        let nothing_read = self.progress().resume().is_none();
-        if let Some(origin) = self.origin.get()
-            && cancelled
-            && nothing_read
-        {
-            // Nothing that was read tells a stream that was deleted from one that was moved.
-            let end = self.last_chunk(&*link).await?.map_or(0, |chunk| chunk.last + 1);
-            if end < *origin {
-                self.begin_anew();
-            }
-        }
         self.subscribe(&*link, self.place()?).await
     }
 
     /// The stream is another one: none of its messages was seen. Where the reader's place is kept this
     /// is the end, since the place is that in the other stream.
     pub(super) fn begin_anew(&self) {
-        let handled = self.progress().handled();
-        if let (Some(checkpoints), Some(handled)) = (&self.checkpoints, handled) {
+        let mut progress = self.progress();
+        let (handled, had_a_place) = (progress.handled(), progress.resume().is_some());
+        if let Some(checkpoints) = self.checkpoints.as_ref().filter(|_| had_a_place) {
             tracing::error!(
                 stream = %self.stream, reader = %checkpoints.reader, handled,
                 "the stream was deleted, and the reader's checkpoint is a place in what it was; the \
@@ -199,13 +191,13 @@ impl Core {
             );
             return self.stop_for(StreamStop::MadeAnew { last_handled: handled });
         }
-        if !self.made_anew.swap(true, Ordering::AcqRel) || handled.is_some() {
+        if !self.made_anew.swap(true, Ordering::AcqRel) || had_a_place {
             tracing::warn!(
                 stream = %self.stream, handled,
                 "the stream was deleted; what is there under its name is read from the beginning"
             );
         }
-        self.progress().begin_anew();
+        progress.begin_anew();
     }
 
     /// Looks at what has come: whether it is from this stream, from the place that was asked for, and
@@ -216,55 +208,43 @@ impl Core {
         offset: u64,
         delivery: &Delivery,
     ) -> Arrival {
-        let place = &mut subscribed.place;
-        if let Some(anchor) = place.anchor.take()
-            && anchor == offset
-            && self.is_another_message(offset, delivery)
+        if self.progress().contradicts(offset, delivery.properties.message_id.as_deref()) {
+            return Arrival::Another;
+        }
+        if let Some(anchor) = subscribed.place.anchor.take()
+            && offset > anchor
+            && self.is_another_behind_the_filter(anchor).await
         {
             return Arrival::Another;
         }
-        if offset < place.floor {
-            return Arrival::Unwanted;
-        }
-        let Some(expected) = place.expected.replace(offset + 1) else {
-            subscribed.joined = true;
+        let joined = std::mem::replace(&mut subscribed.joined, true);
+        let Some(expected) = subscribed.place.expected else {
+            subscribed.place.expected = Some(offset.saturating_add(1));
             return Arrival::Wanted;
         };
         if offset < expected {
-            // What was handled before, and is there still.
-            place.expected = Some(expected);
-            subscribed.joined = true;
-            return Arrival::Wanted;
+            return Arrival::Unwanted;
         }
+        subscribed.place.expected = Some(offset.saturating_add(1));
         // A filter leaves messages out, and the broker writes chunks of its own.
-        let explained = subscribed.joined && (self.filter.is_some() || offset <= expected + 1);
-        subscribed.joined = true;
+        let explained = joined && (self.filter.is_some() || offset <= expected.saturating_add(1));
         if offset > expected && !explained {
-            self.look_for_gap(expected).await;
+            self.look_for_gap(expected, offset).await;
         }
         Arrival::Wanted
     }
 
-    fn is_another_message(&self, offset: u64, delivery: &Delivery) -> bool {
-        let progress = self.progress();
-        progress.handled() == Some(offset)
-            && progress.handled_id().is_some()
-            && progress.handled_id() != delivery.properties.message_id.as_deref()
-    }
-
-    /// Reports what is missing where the stream has removed what comes next.
-    async fn look_for_gap(&self, expected: u64) {
+    /// Reports what is missing where the stream has removed what comes next; it goes on at `offset`.
+    async fn look_for_gap(&self, expected: u64, offset: u64) {
         let look = async {
             let link = self.client.consuming_link().await?;
             self.oldest(&*link).await
         };
-        let oldest = tokio::select! {
-            biased;
-            () = self.closing.cancelled() => return,
-            oldest = look => oldest,
-        };
+        let Some(oldest) = self.unless_closing(look).await else { return };
         match oldest {
             Ok(Some(oldest)) if oldest > expected => {
+                // More may have been removed since this one was sent.
+                let oldest = oldest.min(offset);
                 tracing::warn!(
                     stream = %self.stream, expected, oldest,
                     "the stream has removed messages before this reader came to them"
@@ -279,40 +259,12 @@ impl Core {
             ),
         }
     }
-
-    /// Whether a stream that does not deliver what was read of it is shorter than that.
-    pub(super) async fn is_another_stream(&self, subscribed: &mut Subscribed) -> bool {
-        subscribed.doubts += 1;
-        let look = async {
-            let link = self.client.consuming_link().await?;
-            self.last_chunk(&*link).await
-        };
-        let newest = tokio::select! {
-            biased;
-            () = self.closing.cancelled() => return false,
-            newest = look => newest,
-        };
-        let Some(anchor) = subscribed.place.anchor else { return false };
-        match newest {
-            Ok(Some(LastChunk { last, .. })) if last < anchor => subscribed.doubts >= DOUBTS,
-            Ok(Some(_)) => {
-                // It is there, or was removed; a filter leaves it out.
-                subscribed.place.anchor = None;
-                false
-            }
-            // An empty stream says nothing yet.
-            Ok(None) | Err(_) => {
-                subscribed.doubts = 0;
-                subscribed.since = Instant::now();
-                false
-            }
-        }
-    }
 }
 
-impl From<HeaderValue> for Place {
-    fn from(argument: HeaderValue) -> Self {
-        Self { argument, floor: 0, expected: None, anchor: None }
+impl Place {
+    /// Where nothing was read yet.
+    fn of(argument: HeaderValue) -> Self {
+        Self { argument, expected: None, anchor: None }
     }
 }
 

@@ -11,14 +11,38 @@ async fn a_place_goes_forward_and_never_back() {
     let Some(database) = Database::create().await else { return };
     let store = database.checkpoints().await;
     assert_eq!(store.load(STREAM, "a").await.unwrap(), None);
-    for (saved, found) in [(0, 0), (41, 41), (7, 41), (41, 41), (i64::MAX as u64, i64::MAX as u64)]
-    {
+    const FURTHEST: u64 = i64::MAX as u64 + 1;
+    for (saved, found) in [(0, 0), (1, 1), (41, 41), (7, 41), (41, 41), (FURTHEST, FURTHEST)] {
         store.save(STREAM, "a", saved).await.unwrap();
         assert_eq!(store.load(STREAM, "a").await.unwrap(), Some(found));
     }
     let error = store.save(STREAM, "a", u64::MAX).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config, "{error}");
     assert_eq!(database.count("acemq_stream_checkpoint").await, 1);
+}
+
+// promise: BX-8
+#[tokio::test]
+async fn of_many_who_give_a_reader_its_place_the_first_is_right() {
+    let Some(database) = Database::create().await else { return };
+    let store = database.checkpoints().await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for n in 0..20_u64 {
+        let store = store.clone();
+        tasks.spawn(async move { (n, store.load_or_insert(STREAM, "a", n).await) });
+    }
+    let mut answers = Vec::new();
+    while let Some(answered) = tasks.join_next().await {
+        answers.push(answered.unwrap().1.unwrap());
+    }
+    let place = store.load(STREAM, "a").await.unwrap().unwrap();
+    assert_eq!(answers, [place; 20]);
+    // Also where it has come further, and not where it was forgotten.
+    store.save(STREAM, "a", 100).await.unwrap();
+    assert_eq!(store.load_or_insert(STREAM, "a", 500).await.unwrap(), 100);
+    assert!(store.forget(STREAM, "a").await.unwrap());
+    assert_eq!(store.load_or_insert(STREAM, "a", 0).await.unwrap(), 0);
+    assert_eq!(store.load(STREAM, "a").await.unwrap(), Some(0));
 }
 
 #[tokio::test]
@@ -91,6 +115,8 @@ async fn names_that_no_column_holds_are_refused() {
     {
         assert_eq!(store.load(name, "reader").await.unwrap_err().kind(), kind);
         assert_eq!(store.save("stream", name, 1).await.unwrap_err().kind(), kind);
+        let made = store.load_or_insert("stream", name, 1).await;
+        assert_eq!(made.unwrap_err().kind(), kind);
         assert_eq!(store.forget("stream", name).await.unwrap_err().kind(), kind);
     }
 }

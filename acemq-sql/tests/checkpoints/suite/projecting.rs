@@ -107,7 +107,7 @@ async fn what_a_handler_writes_and_its_place_commit_together() {
         let consumer = books.reader().start_in_transaction(books.store.clone(), project);
         let consumer = consumer.await.unwrap();
         handled_up_to(&consumer, 19).await;
-        assert_eq!((books.effects().await, books.place().await), ((20, 20), Some(19)));
+        assert_eq!((books.effects().await, books.place().await), ((20, 20), Some(20)));
         consumer.close().await.unwrap();
 
         // It goes on behind its place, and nothing takes effect twice.
@@ -118,7 +118,7 @@ async fn what_a_handler_writes_and_its_place_commit_together() {
         handled_up_to(&consumer, 24).await;
         let counters = consumer.counters();
         assert_eq!((counters.handled, counters.duplicates), (5, 0));
-        assert_eq!((books.effects().await, books.place().await), ((25, 25), Some(24)));
+        assert_eq!((books.effects().await, books.place().await), ((25, 25), Some(25)));
         books.end().await;
     }
 }
@@ -136,7 +136,41 @@ async fn two_processes_that_are_one_reader_double_nothing() {
     }
     let (one, two) = (first.counters(), second.counters());
     assert_eq!(one.handled + two.handled, 60, "{one:?} {two:?}");
-    assert_eq!((books.effects().await, books.place().await), ((60, 60), Some(59)));
+    assert_eq!((books.effects().await, books.place().await), ((60, 60), Some(60)));
+    books.end().await;
+}
+
+// promise: BX-8
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_process_that_begins_later_takes_nothing_from_a_first_that_waits() {
+    let Some(books) = Books::open().await else { return };
+    books.write(0..10).await;
+    let next = || books.reader().from(StreamOffset::Next);
+    let gate = Arc::new(tokio::sync::Semaphore::new(0));
+    let (begun, waits) = (Arc::new(tokio::sync::Notify::new()), Arc::clone(&gate));
+    let tells = Arc::clone(&begun);
+    // It has the first message in hand, and nothing is committed.
+    let slowly = move |message: Message<u64>, mut transaction: Transaction| {
+        let (tells, waits) = (Arc::clone(&tells), Arc::clone(&waits));
+        async move {
+            tells.notify_one();
+            let _permit = waits.acquire().await?;
+            take_effect(&mut transaction, *message.payload()).await?;
+            Ok(transaction)
+        }
+    };
+    let first = next().start_in_transaction(books.store.clone(), slowly).await.unwrap();
+    assert_eq!(books.place().await, Some(10));
+    books.write(10..30).await;
+    begun.notified().await;
+    let other = Checkpoints::new(books.database.another_pool().await);
+    let second = next().start_in_transaction(other, project).await.unwrap();
+    assert_eq!(books.place().await, Some(10));
+    gate.add_permits(1);
+    for consumer in [&first, &second] {
+        handled_up_to(consumer, 29).await;
+    }
+    assert_eq!((books.effects().await, books.place().await), ((20, 20), Some(30)));
     books.end().await;
 }
 
@@ -172,7 +206,7 @@ async fn a_projection_that_is_killed_and_cut_off_again_and_again_is_exactly_once
     }
     let consumer = books.reader().start_in_transaction(books.store.clone(), project).await.unwrap();
     handled_up_to(&consumer, 299).await;
-    assert_eq!((books.effects().await, books.place().await), ((300, 300), Some(299)));
+    assert_eq!((books.effects().await, books.place().await), ((300, 300), Some(300)));
     books.end().await;
 }
 
@@ -191,7 +225,7 @@ async fn a_handler_that_fails_has_done_nothing_and_stops_the_consumer_at_its_mes
     eventually("it stops", SOON, async || consumer.stopped_by().is_some()).await;
     let stop = consumer.stopped_by().unwrap();
     assert!(matches!(stop, StreamStop::Failed { offset: 3, .. }), "{stop:?}");
-    assert_eq!((books.effects().await, books.place().await), ((3, 3), Some(2)));
+    assert_eq!((books.effects().await, books.place().await), ((3, 3), Some(3)));
     consumer.close().await.unwrap();
 
     // Skipped, it leaves no effect, and its place moves on behind it.
@@ -201,14 +235,14 @@ async fn a_handler_that_fails_has_done_nothing_and_stops_the_consumer_at_its_mes
     handled_up_to(&consumer, 4).await;
     let counters = consumer.counters();
     assert_eq!((counters.handled, counters.retried, counters.skipped), (1, 1, 1));
-    assert_eq!((books.effects().await, books.place().await), ((4, 4), Some(4)));
+    assert_eq!((books.effects().await, books.place().await), ((4, 4), Some(5)));
     consumer.close().await.unwrap();
 
     books.write(3..4).await;
     let reader = books.reader().on_failure(OnFailure::skip()).checkpoint_every(1, MOMENT);
     let consumer = reader.start_in_transaction(books.store.clone(), failing).await.unwrap();
     handled_up_to(&consumer, 5).await;
-    eventually("the last is skipped for good", SOON, async || books.place().await == Some(5)).await;
+    eventually("the last is skipped for good", SOON, async || books.place().await == Some(6)).await;
     books.end().await;
 }
 
@@ -228,7 +262,7 @@ async fn while_the_database_cannot_be_used_the_stream_waits_and_the_consumer_say
     books.database.execute("ALTER TABLE away RENAME TO acemq_stream_checkpoint").await;
     handled_up_to(&consumer, 3).await;
     assert_eq!(consumer.state(), ConsumerState::Receiving);
-    assert_eq!((books.effects().await, books.place().await), ((4, 4), Some(3)));
+    assert_eq!((books.effects().await, books.place().await), ((4, 4), Some(4)));
     books.end().await;
 }
 
@@ -251,7 +285,7 @@ async fn a_claim_on_an_offset_that_is_not_beyond_the_place_is_a_duplicate() {
             TransactionClaim::InProgress => panic!("{offset} is in progress"),
         }
     }
-    assert_eq!(store.load("s", READER).await.unwrap(), Some(5));
+    assert_eq!(store.load("s", READER).await.unwrap(), Some(6));
 
     // A reader whose first transaction was undone has handled nothing.
     let TransactionClaim::Owned { transaction, hold } =
@@ -271,7 +305,7 @@ async fn a_place_that_another_transaction_has_is_waited_for_and_no_longer_than_a
         return;
     }
     let store = database.checkpoints().await;
-    store.save("s", READER, 4).await.unwrap();
+    store.save("s", READER, 5).await.unwrap();
     let begin = async |offset, wait| store.begin("s", READER, offset, wait).await.unwrap();
     let TransactionClaim::Owned { transaction, hold } = begin(5, MOMENT).await else {
         panic!("it is free")
@@ -304,7 +338,7 @@ async fn what_the_database_undoes_runs_again_and_costs_no_attempt() {
     let consumer = books.reader().start_in_transaction(books.store.clone(), handler).await.unwrap();
     handled_up_to(&consumer, 1).await;
     assert_eq!((runs.load(Ordering::SeqCst), consumer.counters().retried), (3, 0));
-    assert_eq!((books.effects().await, books.place().await), ((2, 2), Some(1)));
+    assert_eq!((books.effects().await, books.place().await), ((2, 2), Some(2)));
     books.end().await;
 }
 

@@ -13,7 +13,7 @@ use acemq::{
     Result, StreamCheckpointStore, StreamOffset,
 };
 use testkit::eventually;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
 use super::{Log, done, handled_up_to, quiet, same, take};
 use crate::{
@@ -47,9 +47,42 @@ impl StreamCheckpointStore for Faulty {
         self.inner.load(stream, reader).await
     }
 
-    async fn save(&self, stream: &str, reader: &str, offset: u64) -> Result<()> {
+    async fn load_or_insert(&self, stream: &str, reader: &str, next: u64) -> Result<u64> {
         self.check()?;
-        self.inner.save(stream, reader, offset).await
+        self.inner.load_or_insert(stream, reader, next).await
+    }
+
+    async fn save(&self, stream: &str, reader: &str, next: u64) -> Result<()> {
+        self.check()?;
+        self.inner.save(stream, reader, next).await
+    }
+
+    async fn forget(&self, stream: &str, reader: &str) -> Result<bool> {
+        self.inner.forget(stream, reader).await
+    }
+}
+
+/// A store whose saves begin, and end when they may.
+#[derive(Clone)]
+struct Slow {
+    inner: MemoryStreamCheckpoints,
+    begun: Arc<Notify>,
+    may_end: Arc<Semaphore>,
+}
+
+impl StreamCheckpointStore for Slow {
+    async fn load(&self, stream: &str, reader: &str) -> Result<Option<u64>> {
+        self.inner.load(stream, reader).await
+    }
+
+    async fn load_or_insert(&self, stream: &str, reader: &str, next: u64) -> Result<u64> {
+        self.inner.load_or_insert(stream, reader, next).await
+    }
+
+    async fn save(&self, stream: &str, reader: &str, next: u64) -> Result<()> {
+        self.begun.notify_one();
+        let _permit = self.may_end.acquire().await;
+        self.inner.save(stream, reader, next).await
     }
 
     async fn forget(&self, stream: &str, reader: &str) -> Result<bool> {
@@ -76,7 +109,7 @@ on_every_rabbitmq! {
             consumer.close().await.unwrap();
             quiet(&mut seen).await;
             let saved = checkpoints.load(&log.stream, READER).await.unwrap();
-            assert_eq!(saved, Some(10 * n + 9));
+            assert_eq!(saved, Some(10 * n + 10));
         }
         // Another reader has a place of its own.
         let (record, mut seen) = recorder();
@@ -100,7 +133,7 @@ on_every_rabbitmq! {
         assert_eq!(take(&mut seen, 55).await, same(0..55));
         eventually("most is saved", SOON, async || {
             let saved = checkpoints.load(&log.stream, READER).await.unwrap();
-            saved.is_some_and(|saved| saved + EVERY >= 49)
+            saved.is_some_and(|saved| saved + EVERY >= 50)
         })
         .await;
         drop(consumer);
@@ -109,8 +142,61 @@ on_every_rabbitmq! {
 
         let (record, mut seen) = recorder();
         let consumer = reader().start(record).await.unwrap();
-        assert_eq!(take(&mut seen, 54 - saved).await, same(saved + 1..55));
+        assert_eq!(take(&mut seen, 55 - saved).await, same(saved..55));
         consumer.close().await.unwrap();
+        log.mq.close().await.unwrap();
+    }
+
+    // promise: BX-9
+    async fn a_reader_of_what_is_yet_to_come_has_its_place_from_its_start_on(broker: Broker) {
+        let log = Log::new(&broker).await;
+        log.write(0..3).await;
+        for (n, from) in [StreamOffset::Next, StreamOffset::Last].into_iter().enumerate() {
+            let checkpoints = MemoryStreamCheckpoints::new();
+            let reader = || log.reader().from(from).reader(READER).checkpoint(checkpoints.clone());
+            let written = 3 + 3 * n as u64;
+            let consumer = reader().start(|_: Message<u64>| std::future::pending()).await.unwrap();
+            let place = checkpoints.load(&log.stream, READER).await.unwrap().unwrap();
+            match from {
+                StreamOffset::Next => assert_eq!(place, written),
+                _ => assert!(place < written, "{place}"),
+            }
+            log.write(written..written + 3).await;
+            eventually("one is in hand", SOON, async || consumer.counters().in_flight == 1).await;
+            drop(consumer);
+
+            // It died with its first message in hand, and nothing is lost.
+            let (record, mut seen) = recorder();
+            let consumer = reader().start(record).await.unwrap();
+            let expected = same(place..written + 3);
+            assert_eq!(take(&mut seen, expected.len() as u64).await, expected);
+            consumer.close().await.unwrap();
+        }
+        log.mq.close().await.unwrap();
+    }
+
+    async fn a_place_that_is_being_saved_at_the_close_is_saved(broker: Broker) {
+        let log = Log::new(&broker).await;
+        log.write(0..1).await;
+        let store = Slow {
+            inner: MemoryStreamCheckpoints::new(),
+            begun: Arc::default(),
+            may_end: Arc::new(Semaphore::new(0)),
+        };
+        let reader = log.reader().from(StreamOffset::First).reader(READER);
+        let reader = reader.checkpoint(store.clone()).checkpoint_every(1, NEVER);
+        let consumer = reader.start(|_: Message<u64>| done()).await.unwrap();
+        store.begun.notified().await;
+        let (closed, ()) = tokio::join!(consumer.close(), async {
+            eventually("all but the save has ended", SOON, async || {
+                consumer.counters().in_flight == 0
+            })
+            .await;
+            tokio::time::sleep(3 * MOMENT).await;
+            store.may_end.add_permits(1);
+        });
+        closed.unwrap();
+        assert_eq!(store.inner.load(&log.stream, READER).await.unwrap(), Some(1));
         log.mq.close().await.unwrap();
     }
 
@@ -138,11 +224,11 @@ on_every_rabbitmq! {
         let consumer = reader().concurrency(4).start(handler).await.unwrap();
         eventually("all but one", SOON, async || consumer.counters().handled == 49).await;
         eventually("it is saved", SOON, async || {
-            checkpoints.load(&log.stream, READER).await.unwrap() == Some(4)
+            checkpoints.load(&log.stream, READER).await.unwrap() == Some(5)
         })
         .await;
         tokio::time::sleep(3 * MOMENT).await;
-        assert_eq!(checkpoints.load(&log.stream, READER).await.unwrap(), Some(4));
+        assert_eq!(checkpoints.load(&log.stream, READER).await.unwrap(), Some(5));
         // It dies, and what it held is not lost.
         drop(consumer);
         let (record, mut seen) = recorder();
@@ -167,13 +253,13 @@ on_every_rabbitmq! {
         let mut states = consumer.states();
         let halted = states.wait_for(|state| matches!(state, ConsumerState::Halted { .. }));
         tokio::time::timeout(SOON, halted).await.unwrap().unwrap();
-        assert_eq!(checkpoints.load(&log.stream, READER).await.unwrap(), Some(1));
+        assert_eq!(checkpoints.load(&log.stream, READER).await.unwrap(), Some(2));
 
         let skipping = reader().on_failure(OnFailure::skip()).start(handler).await.unwrap();
         handled_up_to(&skipping, 4).await;
         assert_eq!((skipping.counters().handled, skipping.counters().skipped), (2, 1));
         skipping.close().await.unwrap();
-        assert_eq!(checkpoints.load(&log.stream, READER).await.unwrap(), Some(4));
+        assert_eq!(checkpoints.load(&log.stream, READER).await.unwrap(), Some(5));
         log.mq.close().await.unwrap();
     }
 
@@ -198,7 +284,7 @@ on_every_rabbitmq! {
         assert_eq!(store.inner.load(&log.stream, READER).await.unwrap(), None);
         store.fails.store(false, Ordering::SeqCst);
         eventually("it is saved", SOON, async || {
-            store.inner.load(&log.stream, READER).await.unwrap() == Some(4)
+            store.inner.load(&log.stream, READER).await.unwrap() == Some(5)
         })
         .await;
         log.mq.close().await.unwrap();

@@ -10,8 +10,10 @@ mod refusing;
 
 use std::time::Duration;
 
-use acemq::{Client, HandlerError, Message, Stream, StreamConsumer, StreamConsumerBuilder};
-use testkit::eventually;
+use acemq::{
+    Client, ConsumerState, HandlerError, Message, Stream, StreamConsumer, StreamConsumerBuilder,
+};
+use testkit::{Proxy, eventually};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::{
@@ -55,6 +57,36 @@ impl Log {
         quiet(&mut seen).await;
         consumer.close().await.unwrap();
         all
+    }
+}
+
+/// A log that is read over a line that can be cut.
+pub(super) struct Far {
+    /// What writes, beside the line.
+    pub(super) log: Log,
+    pub(super) mq: Client,
+    pub(super) proxy: Proxy,
+}
+
+impl Far {
+    pub(super) async fn new(broker: &Broker) -> Self {
+        let log = Log::new(broker).await;
+        let proxy = Proxy::in_front_of(&broker.url).await;
+        let mq = acemq::connect(proxy.url_for(&broker.url));
+        let mq = mq.connect_timeout(Duration::from_secs(2)).await.unwrap();
+        Self { log, mq, proxy }
+    }
+
+    pub(super) fn reader(&self) -> StreamConsumerBuilder<u64> {
+        self.mq.stream_consumer::<u64>(&*self.log.stream)
+    }
+
+    /// Cuts the line and waits until the consumer has seen it.
+    pub(super) async fn cut(&mut self, consumer: &StreamConsumer) {
+        let mut states = consumer.states();
+        self.proxy.cut().await;
+        let lost = states.wait_for(|state| matches!(state, ConsumerState::Recovering { .. }));
+        tokio::time::timeout(SOON, lost).await.unwrap().unwrap();
     }
 }
 

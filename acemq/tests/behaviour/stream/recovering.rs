@@ -6,48 +6,18 @@ use std::{
 };
 
 use acemq::{
-    ConsumerState, MemoryStreamCheckpoints, Message, Stream, StreamCheckpointStore, StreamConsumer,
-    StreamGap, StreamOffset, StreamStop,
+    ConsumerState, MemoryStreamCheckpoints, Message, Stream, StreamCheckpointStore,
+    StreamConsumer, StreamGap, StreamOffset, StreamStop,
 };
-use testkit::{BrokerOptions, BrokerVersion, OwnBroker, Proxy, eventually};
+use testkit::{BrokerOptions, BrokerVersion, OwnBroker, eventually};
 use tokio::sync::Semaphore;
 
-use super::{Log, handled_up_to, quiet, same, take};
+use super::{Far, Log, handled_up_to, quiet, same, take};
 use crate::{
     consumer::bench::{SOON, recorder},
     on_every_rabbitmq,
     support::Broker,
 };
-
-/// A log that is read over a line that can be cut.
-struct Far {
-    /// What writes, beside the line.
-    log: Log,
-    mq: acemq::Client,
-    proxy: Proxy,
-}
-
-impl Far {
-    async fn new(broker: &Broker) -> Self {
-        let log = Log::new(broker).await;
-        let proxy = Proxy::in_front_of(&broker.url).await;
-        let mq = acemq::connect(proxy.url_for(&broker.url));
-        let mq = mq.connect_timeout(Duration::from_secs(2)).await.unwrap();
-        Self { log, mq, proxy }
-    }
-
-    fn reader(&self) -> acemq::StreamConsumerBuilder<u64> {
-        self.mq.stream_consumer::<u64>(&*self.log.stream)
-    }
-
-    /// Cuts the line and waits until the consumer has seen it.
-    async fn cut(&mut self, consumer: &StreamConsumer) {
-        let mut states = consumer.states();
-        self.proxy.cut().await;
-        let lost = states.wait_for(|state| matches!(state, ConsumerState::Recovering { .. }));
-        tokio::time::timeout(SOON, lost).await.unwrap().unwrap();
-    }
-}
 
 async fn receiving(consumer: &StreamConsumer) {
     let mut states = consumer.states();
@@ -187,20 +157,26 @@ on_every_rabbitmq! {
         log.write(0..5).await;
         let checkpoints = MemoryStreamCheckpoints::new();
         let reader = || {
-            log.reader().from(StreamOffset::First).reader("billing").checkpoint(checkpoints.clone())
+            let reader = log.reader().from(StreamOffset::First).reader("billing");
+            reader.checkpoint(checkpoints.clone()).checkpoint_every(5, SOON)
         };
         let (record, _seen) = recorder();
         let consumer = reader().start(record).await.unwrap();
-        handled_up_to(&consumer, 4).await;
+        eventually("it is saved", SOON, async || {
+            checkpoints.load(&log.stream, "billing").await.unwrap() == Some(5)
+        })
+        .await;
         log.mq.delete_queue(&log.stream).await.unwrap();
         eventually("it stops", SOON, async || consumer.stopped_by().is_some()).await;
         let stop = consumer.stopped_by().unwrap();
-        assert!(matches!(stop, StreamStop::MadeAnew { last_handled: 4, .. }), "{stop:?}");
+        assert!(matches!(stop, StreamStop::MadeAnew { last_handled: Some(4), .. }), "{stop:?}");
+        // Nothing saves the place again that is removed for the new stream.
+        assert!(checkpoints.forget(&log.stream, "billing").await.unwrap());
         consumer.close().await.unwrap();
+        assert_eq!(checkpoints.load(&log.stream, "billing").await.unwrap(), None);
 
         log.declare().await;
         log.write(0..2).await;
-        assert!(checkpoints.forget(&log.stream, "billing").await.unwrap());
         let (record, mut seen) = recorder();
         let consumer = reader().start(record).await.unwrap();
         assert_eq!(take(&mut seen, 2).await, same(0..2));
@@ -217,6 +193,9 @@ on_every_rabbitmq! {
             let consumer = far.reader().from(StreamOffset::Offset(2)).start(record).await.unwrap();
             assert_eq!(take(&mut seen, 3).await, same(2..5));
             handled_up_to(&consumer, 4).await;
+            // It has seen nothing, and has a place all the same.
+            let (waits, mut unseen) = recorder();
+            let waiting = far.reader().start(waits).await.unwrap();
             far.cut(&consumer).await;
             far.log.mq.delete_queue(&far.log.stream).await.unwrap();
             far.log.declare().await;
@@ -224,7 +203,9 @@ on_every_rabbitmq! {
             far.proxy.restore().await;
             // By another message at its place, or by none.
             assert_eq!(take(&mut seen, count).await, same(0..count), "{resumes}");
+            assert_eq!(take(&mut unseen, count).await, same(0..count), "{resumes}");
             consumer.close().await.unwrap();
+            waiting.close().await.unwrap();
             far.log.mq.delete_queue(&far.log.stream).await.unwrap();
             far.log.declare().await;
             far.log.write(0..5).await;
@@ -233,13 +214,39 @@ on_every_rabbitmq! {
         far.log.mq.close().await.unwrap();
     }
 
+    async fn a_reader_with_a_checkpoint_stops_also_with_its_first_message_in_hand(broker: Broker) {
+        let log = Log::new(&broker).await;
+        log.write(0..2).await;
+        let checkpoints = MemoryStreamCheckpoints::new();
+        let gate = Arc::new(Semaphore::new(0));
+        let held = Arc::clone(&gate);
+        let handler = move |_: Message<u64>| {
+            let held = Arc::clone(&held);
+            async move {
+                held.acquire().await?.forget();
+                Ok(())
+            }
+        };
+        let reader = log.reader().from(StreamOffset::First).reader("billing");
+        let consumer = reader.checkpoint(checkpoints.clone()).start(handler).await.unwrap();
+        eventually("it is in hand", SOON, async || consumer.counters().in_flight == 1).await;
+        log.mq.delete_queue(&log.stream).await.unwrap();
+        eventually("it stops", SOON, async || consumer.stopped_by().is_some()).await;
+        let stop = consumer.stopped_by().unwrap();
+        assert!(matches!(stop, StreamStop::MadeAnew { last_handled: None, .. }), "{stop:?}");
+        gate.add_permits(1);
+        consumer.close().await.unwrap();
+        assert_eq!(checkpoints.load(&log.stream, "billing").await.unwrap(), None);
+        log.mq.close().await.unwrap();
+    }
+
     async fn what_the_stream_has_removed_before_it_was_read_is_reported(broker: Broker) {
         let (mq, stream) = (broker.client().await, broker.name("log"));
         let small = Stream::new(&*stream).max_length_bytes(20_000).segment_bytes(10_000);
         mq.declare_stream(&small).await.unwrap();
         let body = "x".repeat(1_000);
         let checkpoints = MemoryStreamCheckpoints::new();
-        checkpoints.save(&stream, "late", 2).await.unwrap();
+        checkpoints.save(&stream, "late", 3).await.unwrap();
         let mut written = 0;
         let mut gaps = Vec::new();
         // The broker removes segments in its own time.
@@ -312,11 +319,9 @@ async fn survives_a_restart(version: BrokerVersion) {
     .await;
     let next = tokio::time::timeout(Duration::from_secs(90), seen.recv()).await.unwrap().unwrap();
     assert_eq!((next.stream_offset(), *next.payload()), (Some(3), 3));
-    let new = async {
-        // What was there may come before, if the broker was slow to say that it was there.
-        while *unseen.recv().await.unwrap().payload() < 3 {}
-    };
-    tokio::time::timeout(Duration::from_secs(90), new).await.unwrap();
+    // The one that had seen nothing goes on from its start, and not from the stream's.
+    let next = tokio::time::timeout(Duration::from_secs(90), unseen.recv()).await.unwrap().unwrap();
+    assert_eq!((next.stream_offset(), *next.payload()), (Some(3), 3));
     for consumer in [&reading, &waiting] {
         assert_eq!((consumer.gap(), consumer.stopped_by()), (None, None));
     }
