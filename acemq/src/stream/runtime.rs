@@ -3,11 +3,13 @@
 use std::{
     collections::VecDeque,
     future::poll_fn,
+    panic::AssertUnwindSafe,
     pin::pin,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, atomic::AtomicBool},
     time::Duration,
 };
 
+use futures_util::FutureExt as _;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, watch},
     time::{Instant, sleep_until, timeout, timeout_at},
@@ -194,7 +196,11 @@ impl Core {
         };
         let core = Arc::clone(self);
         self.handlers.spawn(async move {
-            core.process(offset, generation, delivery).await;
+            let message_id = delivery.properties.message_id.clone();
+            let process = core.process(offset, generation, delivery);
+            if AssertUnwindSafe(process).catch_unwind().await.is_err() {
+                core.panicked(offset, generation, message_id.unwrap_or_default());
+            }
             drop(place);
         });
     }
@@ -208,6 +214,20 @@ impl Core {
         if let Some(checkpoints) = &self.checkpoints {
             checkpoints.finished(offset, committed);
         }
+    }
+
+    /// Something beside a handler panicked, such as a recorder of metrics or a subscriber to logs. It
+    /// is not known how far the message has come, and it must not hold up the others in silence.
+    fn panicked(&self, offset: u64, generation: u64, message_id: String) {
+        let reason = "what is around its handler panicked".to_owned();
+        if self.is_of_this_stream(generation) {
+            self.stop_for(StreamStop::Failed { offset, message_id, attempts: 1, reason });
+        }
+    }
+
+    /// Whether what was begun in a generation is a message of the stream that is read now.
+    pub(super) fn is_of_this_stream(&self, generation: u64) -> bool {
+        self.progress().generation() == generation
     }
 
     /// Nothing more is begun, for this reason.

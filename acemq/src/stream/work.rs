@@ -57,7 +57,12 @@ impl Core {
             outcome = tracing::field::Empty,
         );
         let decided = self.decide(offset, Arc::new(received)).instrument(span.clone());
-        let (decision, judged) = decided.await;
+        let (mut decision, judged) = decided.await;
+        let fails = matches!(decision, Decision::Skipped { .. } | Decision::Stops { .. });
+        if fails && !self.is_of_this_stream(generation) {
+            // The stream was deleted meanwhile, and its message with it.
+            decision = Decision::Left;
+        }
         let outcome = match &decision {
             Decision::Handled | Decision::Duplicate => ConsumeOutcome::Acked,
             Decision::Skipped { .. } | Decision::Stops { .. } | Decision::Left => {

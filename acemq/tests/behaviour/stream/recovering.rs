@@ -6,7 +6,7 @@ use std::{
 };
 
 use acemq::{
-    ConsumerState, MemoryStreamCheckpoints, Message, Stream, StreamCheckpointStore,
+    ConsumerState, HandlerError, MemoryStreamCheckpoints, Message, Stream, StreamCheckpointStore,
     StreamConsumer, StreamGap, StreamOffset, StreamStop,
 };
 use testkit::{BrokerOptions, BrokerVersion, OwnBroker, eventually};
@@ -238,6 +238,48 @@ on_every_rabbitmq! {
         consumer.close().await.unwrap();
         assert_eq!(checkpoints.load(&log.stream, "billing").await.unwrap(), None);
         log.mq.close().await.unwrap();
+    }
+
+    async fn what_handlers_of_the_old_stream_come_to_is_nothing_to_the_new_one(broker: Broker) {
+        let mut far = Far::new(&broker).await;
+        far.log.write(0..3).await;
+        let gate = Arc::new(Semaphore::new(0));
+        let (record, mut seen) = tokio::sync::mpsc::unbounded_channel();
+        let held = Arc::clone(&gate);
+        let runs = Arc::new(std::sync::atomic::AtomicU64::new(0));
+        let handler = move |message: Message<u64>| {
+            let (held, record) = (Arc::clone(&held), record.clone());
+            let first = runs.fetch_add(1, std::sync::atomic::Ordering::SeqCst) == 0;
+            async move {
+                if first {
+                    held.acquire().await?.forget();
+                    return Err(HandlerError::fatal("of the old stream"));
+                }
+                let _ = record.send(message);
+                Ok(())
+            }
+        };
+        let consumer = far.reader().from(StreamOffset::First).start(handler).await.unwrap();
+        eventually("it is in hand", SOON, async || consumer.counters().in_flight == 1).await;
+        // Nothing is handled yet: the message in hand tells that it is another stream.
+        far.cut(&consumer).await;
+        far.log.mq.delete_queue(&far.log.stream).await.unwrap();
+        far.log.declare().await;
+        far.log.write(0..3).await;
+        far.proxy.restore().await;
+        let mut states = consumer.states();
+        let anew = states.wait_for(|state| match state {
+            ConsumerState::Recovering { reason, .. } => reason.contains("made anew"),
+            _ => false,
+        });
+        tokio::time::timeout(SOON, anew).await.unwrap().unwrap();
+        receiving(&consumer).await;
+        gate.add_permits(1);
+        assert_eq!(take(&mut seen, 3).await, same(0..3));
+        handled_up_to(&consumer, 2).await;
+        assert_eq!((consumer.stopped_by(), consumer.counters().skipped), (None, 0));
+        far.mq.close().await.unwrap();
+        far.log.mq.close().await.unwrap();
     }
 
     async fn what_the_stream_has_removed_before_it_was_read_is_reported(broker: Broker) {
