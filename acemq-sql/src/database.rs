@@ -55,6 +55,8 @@ pub trait Dialect<DB: sqlx::Database> {
     fn idempotency_schema(table: &Table) -> Vec<String>;
     fn schemas_sql(table: &Table, layout: &Layout) -> SchemasSql;
     fn schemas_schema(table: &Table) -> Vec<String>;
+    fn checkpoints_sql(table: &Table, layout: &Layout) -> CheckpointsSql;
+    fn checkpoints_schema(table: &Table) -> Vec<String>;
 
     /// Whether the connections of a pool keep statements prepared. sqlx would prepare them by name
     /// all the same, which a pooler between here and the database does not stand.
@@ -284,6 +286,23 @@ pub struct SchemasSql {
     pub(crate) counted: Arc<str>,
     /// Id, fingerprint, format, subject, definition.
     pub(crate) insert: Arc<str>,
+}
+
+/// The statements of the places of streams' readers.
+#[derive(Debug)]
+pub struct CheckpointsSql {
+    /// Stream, reader. Returns the last offset that is handled, which is -1 before the first.
+    pub(crate) load: Arc<str>,
+    /// Stream, reader, offset. Changes nothing where there is one.
+    pub(crate) insert: Arc<str>,
+    /// Stream, reader, offset. Changes nothing where the offset is not beyond the one that is there.
+    pub(crate) save: Arc<str>,
+    /// Stream, reader.
+    pub(crate) forget: Arc<str>,
+    /// For [`TransactionDialect::advance_row`].
+    pub(crate) advance: Arc<str>,
+    /// For [`TransactionDialect::make_row`].
+    pub(crate) make: Arc<str>,
 }
 
 /// A statement with its values, for a database that takes them apart from the SQL: the same words

@@ -9,6 +9,7 @@
 //! order, and they never meet the rows of a transaction that is still open. The level is set for
 //! the one statement that follows, never for the session.
 
+mod checkpoints;
 mod idempotency;
 mod outbox;
 mod schemas;
@@ -28,8 +29,8 @@ use tokio::sync::Mutex;
 use self::text::{literal, literal_size, with_question_marks, with_values};
 use crate::{
     database::{
-        Dialect, Failure, IdempotencySql, OutboxOptions, OutboxSql, SchemasSql, SqlDatabase,
-        read_rows,
+        CheckpointsSql, Dialect, Failure, IdempotencySql, OutboxOptions, OutboxSql, SchemasSql,
+        SqlDatabase, read_rows,
     },
     lead,
     statement::{Statement, Value, in_parts},
@@ -84,6 +85,14 @@ impl Dialect<MySql> for MariaDbDialect {
         schemas::schema(table)
     }
 
+    fn checkpoints_sql(table: &Table, _: &Layout) -> CheckpointsSql {
+        checkpoints::statements(table)
+    }
+
+    fn checkpoints_schema(table: &Table) -> Vec<String> {
+        checkpoints::schema(table)
+    }
+
     async fn look(connection: &mut MySqlConnection, table: &Table) -> sqlx::Result<Look> {
         let schema = table.schema().map_or_else(|| "DATABASE()".to_owned(), literal);
         let sql = format!(
@@ -119,7 +128,7 @@ impl Dialect<MySql> for MariaDbDialect {
                 kinds: vec![kind],
                 nullable: truth(row, 7),
                 required: truth(row, 8),
-                is_key: keys == 1 && truth(row, 9),
+                key_of: truth(row, 9).then_some(keys as u64),
                 chars: Self::integer(row, 5).map(i64::unsigned_abs),
                 bytes: Self::integer(row, 6).map(i64::unsigned_abs),
                 loose: collation.filter(|name| !compares_bytes(name)),

@@ -7,6 +7,7 @@
 //! `clock_timestamp()` writes times, since `now()` stands still inside a transaction.
 //! `statement_timestamp()` compares them: it moves as well, and unlike the other may use an index.
 
+mod checkpoints;
 mod idempotency;
 mod notify;
 mod outbox;
@@ -26,7 +27,10 @@ use sqlx::{
 use tokio::sync::Mutex;
 
 use crate::{
-    database::{Dialect, IdempotencySql, OutboxOptions, OutboxSql, SchemasSql, SqlDatabase, bound},
+    database::{
+        CheckpointsSql, Dialect, IdempotencySql, OutboxOptions, OutboxSql, SchemasSql, SqlDatabase,
+        bound,
+    },
     lead,
     statement::{Planned, Statement, in_parts},
     table::{Column, Kind, Layout, Look, Table, Times},
@@ -71,6 +75,14 @@ impl Dialect<Postgres> for PostgresDialect {
         schemas::schema(table)
     }
 
+    fn checkpoints_sql(table: &Table, layout: &Layout) -> CheckpointsSql {
+        checkpoints::statements(table, layout)
+    }
+
+    fn checkpoints_schema(table: &Table) -> Vec<String> {
+        checkpoints::schema(table)
+    }
+
     fn keeps_statements(pool: &PgPool) -> bool {
         // The only way in which sqlx tells.
         let options = pool.connect_options().to_url_lossy();
@@ -82,8 +94,8 @@ impl Dialect<Postgres> for PostgresDialect {
         let rows = sqlx::raw_sql(AssertSqlSafe(format!(
             "SELECT attname::text, format_type(atttypid, NULL), format_type(atttypid, atttypmod), \
              NOT attnotnull, attnotnull AND NOT atthasdef, \
-             EXISTS (SELECT 1 FROM pg_index WHERE indrelid = attrelid AND indisprimary \
-             AND indnkeyatts = 1 AND indkey[0] = attnum), \
+             (SELECT indnkeyatts::bigint FROM pg_index WHERE indrelid = attrelid AND indisprimary \
+             AND attnum = ANY ((indkey::smallint[])[0:indnkeyatts - 1])), \
              CASE WHEN atttypid = 'varchar'::regtype AND atttypmod > 4 \
              THEN (atttypmod - 4)::bigint END \
              FROM pg_attribute \
@@ -93,14 +105,14 @@ impl Dialect<Postgres> for PostgresDialect {
         .fetch_all(connection)
         .await?;
         let column = |row: PgRow| -> sqlx::Result<Column> {
-            let chars: Option<i64> = row.try_get(6)?;
+            let (key_of, chars): (Option<i64>, Option<i64>) = (row.try_get(5)?, row.try_get(6)?);
             Ok(Column {
                 name: row.try_get(0)?,
                 declared: row.try_get(2)?,
                 kinds: vec![kind(row.try_get(1)?)],
                 nullable: row.try_get(3)?,
                 required: row.try_get(4)?,
-                is_key: row.try_get(5)?,
+                key_of: key_of.map(i64::unsigned_abs),
                 chars: chars.map(i64::unsigned_abs),
                 bytes: None,
                 loose: None,

@@ -4,6 +4,7 @@
 //! writes. Each change is one statement outside a transaction, which takes the write lock at once
 //! and honours the busy timeout.
 
+mod checkpoints;
 mod idempotency;
 mod lead;
 mod outbox;
@@ -21,8 +22,8 @@ use tokio::sync::Mutex;
 
 use crate::{
     database::{
-        Dialect, IdempotencySql, OutboxOptions, OutboxSql, SchemasSql, SqlDatabase, bound,
-        read_rows,
+        CheckpointsSql, Dialect, IdempotencySql, OutboxOptions, OutboxSql, SchemasSql, SqlDatabase,
+        bound, read_rows,
     },
     statement::Statement,
     table::{Column, Kind, Layout, Look, Table},
@@ -67,11 +68,20 @@ impl Dialect<Sqlite> for SqliteDialect {
         schemas::schema(table)
     }
 
+    fn checkpoints_sql(table: &Table, _: &Layout) -> CheckpointsSql {
+        checkpoints::statements(table)
+    }
+
+    fn checkpoints_schema(table: &Table) -> Vec<String> {
+        checkpoints::schema(table)
+    }
+
     async fn look(connection: &mut SqliteConnection, table: &Table) -> sqlx::Result<Look> {
         // `pk` counts the columns of the primary key from one.
         let rows = sqlx::query(
             "SELECT name, type, \"notnull\" = 0, \"notnull\" = 1 AND dflt_value IS NULL, \
-             pk = 1 AND 1 = (SELECT count(*) FROM pragma_table_info($1, $2) WHERE pk > 0) \
+             CASE WHEN pk > 0 \
+             THEN (SELECT count(*) FROM pragma_table_info($1, $2) WHERE pk > 0) END \
              FROM pragma_table_info($1, $2)",
         )
         .persistent(false)
@@ -81,13 +91,14 @@ impl Dialect<Sqlite> for SqliteDialect {
         .await?;
         let column = |row: SqliteRow| -> sqlx::Result<Column> {
             let declared: String = row.try_get_unchecked(1)?;
+            let key_of: Option<i64> = row.try_get_unchecked(4)?;
             Ok(Column {
                 name: row.try_get_unchecked(0)?,
                 kinds: kinds(&declared),
                 declared,
                 nullable: row.try_get_unchecked(2)?,
                 required: row.try_get_unchecked(3)?,
-                is_key: row.try_get_unchecked(4)?,
+                key_of: key_of.map(i64::unsigned_abs),
                 // Lengths are declared and not enforced.
                 chars: None,
                 bytes: None,

@@ -115,8 +115,8 @@ pub(crate) struct Column {
     pub(crate) nullable: bool,
     /// Whether an insert has to name it.
     pub(crate) required: bool,
-    /// Whether it is the primary key, all of it.
-    pub(crate) is_key: bool,
+    /// Of how many columns the primary key is, where this is one of them.
+    pub(crate) key_of: Option<u64>,
     /// The most characters it holds, where that is limited.
     pub(crate) chars: Option<u64>,
     /// The most bytes it holds, where that is limited.
@@ -163,6 +163,8 @@ pub(crate) struct Shape {
     /// `outbox`, `idempotency` and the like.
     what: &'static str,
     columns: &'static [Expected],
+    /// How many of them are its primary key, the first ones.
+    key: usize,
     /// What happens where the key is compared so that different ids may be the same.
     loose_key: LooseKey,
 }
@@ -244,7 +246,7 @@ impl Shape {
                 faults.push(format!(
                     "column {name} is of type {declared}, and {chars} characters have to fit"
                 ));
-            } else if *kind == Kind::Integer && column.nullable && !column.is_key {
+            } else if *kind == Kind::Integer && column.nullable && column.key_of.is_none() {
                 // Null is not below any maximum: such a record would never be claimed.
                 faults.push(format!("column {name} may be null"));
             }
@@ -264,21 +266,26 @@ impl Shape {
 
     /// What is wrong with the key.
     fn key_fault(&self, layout: &Layout) -> Option<String> {
-        let key = self.key(layout)?;
-        let name = &key.name;
-        match (&key.loose, &self.loose_key) {
-            _ if !key.is_key => Some(format!("column {name} is not its primary key")),
-            (Some(collation), LooseKey::IsRefused) => Some(format!(
-                "column {name} has collation {collation}, for which different ids may be the same; \
-                 give it one that compares byte for byte, such as utf8mb4_nopad_bin"
-            )),
-            _ => None,
-        }
+        let fault = |column: &Column| {
+            let name = &column.name;
+            match (&column.loose, &self.loose_key) {
+                _ if column.key_of != Some(self.key as u64) => Some(match self.key {
+                    1 => format!("column {name} is not its primary key"),
+                    _ => format!("column {name} does not make its primary key with the others"),
+                }),
+                (Some(collation), LooseKey::IsRefused) => Some(format!(
+                    "column {name} has collation {collation}, for which different ids may be the \
+                     same; give it one that compares byte for byte, such as utf8mb4_nopad_bin"
+                )),
+                _ => None,
+            }
+        };
+        self.key(layout).find_map(fault)
     }
 
     fn warn_of_a_loose_key(&self, table: &Table, layout: &Layout) {
-        let Some(key) = self.key(layout) else { return };
-        if let Some(collation) = &key.loose {
+        for key in self.key(layout) {
+            let Some(collation) = &key.loose else { continue };
             tracing::warn!(
                 %table,
                 collation,
@@ -290,8 +297,8 @@ impl Shape {
         }
     }
 
-    fn key<'l>(&self, layout: &'l Layout) -> Option<&'l Column> {
-        layout.column(self.columns.first()?.name)
+    fn key<'l>(&self, layout: &'l Layout) -> impl Iterator<Item = &'l Column> {
+        self.columns.iter().take(self.key).filter_map(|expected| layout.column(expected.name))
     }
 }
 
@@ -329,6 +336,7 @@ pub(crate) const OUTBOX: Shape = Shape {
         text("locked_by", 64),
         time("locked_until"),
     ],
+    key: 1,
     loose_key: LooseKey::Warns,
 };
 
@@ -342,6 +350,7 @@ pub(crate) const IDEMPOTENCY: Shape = Shape {
         time("recorded_at"),
         time("expires_at"),
     ],
+    key: 1,
     loose_key: LooseKey::IsRefused,
 };
 
@@ -356,6 +365,7 @@ pub(crate) const SCHEMAS: Shape = Shape {
         text("definition", 0),
         time("registered_at"),
     ],
+    key: 1,
     loose_key: LooseKey::Warns,
 };
 
@@ -363,7 +373,21 @@ pub(crate) const SCHEMAS: Shape = Shape {
 pub(crate) const SCHEMA_SEQUENCE: Shape = Shape {
     what: "schema sequence",
     columns: &[integer("only_row"), integer("last_id")],
+    key: 1,
     loose_key: LooseKey::Warns,
+};
+
+/// The table of the places of streams' readers.
+pub(crate) const CHECKPOINTS: Shape = Shape {
+    what: "stream checkpoint",
+    columns: &[
+        text("stream_name", 255),
+        text("reader_name", 255),
+        integer("last_offset"),
+        time("saved_at"),
+    ],
+    key: 2,
+    loose_key: LooseKey::IsRefused,
 };
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 //! goes back to the pool in between.
 
 pub(crate) mod dialect;
+pub(crate) mod finish;
 mod guarded;
 
 use std::{
@@ -107,7 +108,7 @@ impl<DB: SqlDatabase> OpenTransaction<DB> for HandlerTransaction<DB> {
 ///
 /// A handler that ends it by a `COMMIT` of its own, or by a statement that commits by itself (as
 /// the definition of a table does on MariaDB), is found out when it gives it back: its message goes
-/// to the dead-letter queue with that reason.
+/// to the dead-letter queue with that reason, and one of a stream stops its reader or is skipped.
 pub struct HandlerTransaction<DB: SqlDatabase> {
     /// Taken out only by what takes the whole of it, or drops it.
     connection: Option<Guarded<DB>>,

@@ -48,6 +48,7 @@
 //! | order | [`ConsumerBuilder::ordered_by_header`], [`Client::partitions`], [`OnFailure`] |
 //! | duplicates | [`ConsumerBuilder::idempotent`], [`IdempotencyStore`] |
 //! | exactly once in effect | [`ConsumerBuilder::start_in_transaction`], and the crate `acemq-sql` |
+//! | logs that are read again and again | [`Stream`], [`Client::stream_consumer`], [`StreamConsumerBuilder`] |
 //! | messages for later | [`Client::scheduler`], [`Scheduler`] |
 //! | work that passes through several steps | [`Client::pipeline`], [`PipelineBuilder`], [`Itinerary`] |
 //! | steps that are undone when a later one fails | [`Saga`], [`SagaResult`] |
@@ -69,8 +70,8 @@
 //!
 //! Every wait is bounded, and every future may be dropped at any await: no message is lost by it.
 //! What works in the background stops when its handle ([`Consumer`], [`ConsumerGroup`],
-//! [`Responder`], [`Requester`], [`Pipeline`], [`Scheduler`], [`Replay`], [`OutboxRelay`],
-//! [`Maintenance`]) is dropped. A [`Saga`]'s run does not: it undoes what it has done.
+//! [`Responder`], [`Requester`], [`Pipeline`], [`Scheduler`], [`StreamConsumer`], [`Replay`],
+//! [`OutboxRelay`], [`Maintenance`]) is dropped. A [`Saga`]'s run does not: it undoes what it has done.
 //!
 //! # Features
 //!
@@ -111,6 +112,7 @@ mod retry;
 mod saga;
 mod scheduler;
 mod schema;
+mod stream;
 #[cfg(test)]
 #[path = "../tests/support/broker.rs"]
 mod support;
@@ -182,8 +184,13 @@ pub use schema::{
     MemorySchemaRegistry, RegisteredSchema, SchemaFormat, SchemaId, SchemaRegistry,
     SharedSchemaRegistry,
 };
+pub use stream::{
+    MemoryStreamCheckpoints, STREAM_FILTER_VALUE, StartStreamConsumer, StreamCheckpointStore,
+    StreamConsumer, StreamConsumerBuilder, StreamCounters, StreamGap, StreamOffset, StreamStop,
+    TransactionalCheckpointStore,
+};
 pub use telemetry::describe_metrics;
-pub use topology::{Exchange, Queue, Topology};
+pub use topology::{Exchange, Queue, Stream, Topology};
 pub use transport::{ExchangeKind, QueueInfo};
 
 /// What the tests of programs that use this library want.

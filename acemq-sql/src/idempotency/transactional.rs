@@ -2,9 +2,7 @@
 
 use std::{error::Error as StdError, sync::Arc, time::Duration};
 
-use acemq::{
-    CommitError, Error, ErrorKind, IdempotencyStore, Result, TransactionClaim, TransactionalStore,
-};
+use acemq::{CommitError, IdempotencyStore, Result, TransactionClaim, TransactionalStore};
 
 use super::{CONFIRMED, SqlIdempotency, check_key};
 use crate::{
@@ -15,6 +13,7 @@ use crate::{
     transaction::{
         Guarded, HandlerTransaction, TransactionHold,
         dialect::{Fault, TransactionDialect},
+        finish,
     },
 };
 
@@ -78,54 +77,15 @@ impl<DB: SqlDatabase> TransactionalStore for SqlIdempotency<DB> {
         transaction: HandlerTransaction<DB>,
     ) -> Result<(), CommitError> {
         let doing = || self.doing("commit the work on a message and its key");
-        let misused = |how: &str| {
-            CommitError::RolledBack(Error::new(ErrorKind::Config, format!("{}: {how}", doing())))
-        };
-        let Some(mut connection) = hold.given_back(transaction) else {
-            return Err(misused("its handler gave back the transaction of another message"));
-        };
-        if connection.depth() > 1 {
-            return Err(misused(
-                "its handler left a savepoint open; commit or drop what `begin` returns",
-            ));
-        }
-        // The question fails where a statement has failed and PostgreSQL has given the transaction up:
-        // it would answer the COMMIT by rolling back, and call that a success.
-        match DialectOf::<DB>::in_transaction(&mut connection).await {
-            Ok(true) => {}
-            Ok(false) => {
-                return Err(misused(
-                    "its handler has ended the transaction, by a COMMIT or ROLLBACK or by a \
-                     statement that commits by itself; what it had done may be committed without \
-                     the rest",
-                ));
-            }
-            Err(cause) => return Err(CommitError::RolledBack(failed(doing)(cause))),
-        }
-        connection.commit().await.map_err(|cause| match Fault::of::<DB>(&cause) {
-            Fault::Lost => CommitError::Unknown(failed(doing)(cause)),
-            Fault::Conflict | Fault::LockTimeout | Fault::Other => {
-                CommitError::RolledBack(failed(doing)(cause))
-            }
-        })
+        finish::commit(hold, transaction, doing).await
     }
 
     async fn roll_back(&self, hold: TransactionHold<DB>) {
-        match hold.dropped() {
-            Some(connection) => connection.roll_back().await,
-            None => tracing::error!(
-                table = %self.table,
-                "a handler failed and has kept its transaction: until that is dropped, its message \
-                 goes round, and the pool is a connection short"
-            ),
-        }
+        finish::roll_back(hold, &self.table).await;
     }
 
     fn is_conflict(&self, error: &(dyn StdError + 'static)) -> bool {
-        match Fault::behind::<DB>(error) {
-            Fault::Conflict | Fault::LockTimeout | Fault::Lost => true,
-            Fault::Other => false,
-        }
+        finish::is_conflict::<DB>(error)
     }
 
     async fn check(&self) -> Result<()> {

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use sqlx::{MySql, error::DatabaseError, mysql::MySqlDatabaseError};
+use sqlx::{MySql, MySqlConnection, error::DatabaseError, mysql::MySqlDatabaseError};
 
 use super::{MariaDbDialect, NOW, cast};
 use crate::{
+    database::{CheckpointsSql, Dialect as _},
     statement::Statement,
     table::Table,
     transaction::dialect::{ClaimSql, Fault, TransactionDialect},
@@ -25,6 +26,29 @@ impl TransactionDialect<MySql> for MariaDbDialect {
 
     fn lock_row(sql: &ClaimSql, key: &str, wait: Duration) -> Statement {
         Statement::new(&sql.look).text(key).integer(seconds(wait))
+    }
+
+    fn advance_row(
+        sql: &CheckpointsSql,
+        (stream, reader): (&str, &str),
+        offset: i64,
+        wait: Duration,
+    ) -> Statement {
+        let statement = Statement::new(&sql.advance).text(stream).text(reader);
+        statement.integer(offset).integer(seconds(wait))
+    }
+
+    fn make_row(sql: &CheckpointsSql, (stream, reader): (&str, &str), wait: Duration) -> Statement {
+        // In the place of the offset, which is none.
+        let statement = Statement::new(&sql.make).text(stream).text(reader).integer(-1);
+        statement.integer(seconds(wait))
+    }
+
+    async fn changes_one(
+        connection: &mut MySqlConnection,
+        statement: Statement,
+    ) -> sqlx::Result<bool> {
+        Ok(Self::run(connection, statement).await? == 1)
     }
 
     fn refusal(error: &dyn DatabaseError) -> Fault {

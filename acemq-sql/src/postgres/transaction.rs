@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use sqlx::{Postgres, error::DatabaseError};
+use sqlx::{PgConnection, Postgres, error::DatabaseError};
 
 use super::{PostgresDialect, compared, written};
 use crate::{
+    database::{CheckpointsSql, Dialect as _},
     statement::Statement,
     table::{Layout, Table},
     transaction::dialect::{ClaimSql, Fault, TransactionDialect},
@@ -24,6 +25,28 @@ impl TransactionDialect<Postgres> for PostgresDialect {
 
     fn lock_row(sql: &ClaimSql, key: &str, wait: Duration) -> Statement {
         Statement::new(&sql.look).text(key).integer(milliseconds(wait))
+    }
+
+    fn advance_row(
+        sql: &CheckpointsSql,
+        (stream, reader): (&str, &str),
+        offset: i64,
+        wait: Duration,
+    ) -> Statement {
+        let statement = Statement::new(&sql.advance).text(stream).integer(milliseconds(wait));
+        statement.text(reader).integer(offset)
+    }
+
+    fn make_row(sql: &CheckpointsSql, (stream, reader): (&str, &str), wait: Duration) -> Statement {
+        Statement::new(&sql.make).text(stream).integer(milliseconds(wait)).text(reader)
+    }
+
+    async fn changes_one(
+        connection: &mut PgConnection,
+        statement: Statement,
+    ) -> sqlx::Result<bool> {
+        let rows = Self::fetch(connection, statement).await?;
+        Ok(rows.first().and_then(|row| Self::integer(row, 0)) == Some(1))
     }
 
     fn refusal(error: &dyn DatabaseError) -> Fault {
@@ -77,7 +100,7 @@ fn milliseconds(wait: Duration) -> i64 {
 
 /// A statement that waits for locks no longer than `$2` milliseconds, with the session's own
 /// setting in force again after it: the handler's statements do not inherit it.
-fn patiently(statement: &str, result: &str, condition: &str) -> String {
+pub(super) fn patiently(statement: &str, result: &str, condition: &str) -> String {
     // Each part is read by the next, which orders them; an aggregate has seen all of its input
     // before anything beside it is worked out.
     format!(

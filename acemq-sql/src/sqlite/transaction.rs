@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use sqlx::{Sqlite, error::DatabaseError};
+use sqlx::{Sqlite, SqliteConnection, error::DatabaseError};
 
 use super::{NOW, SqliteDialect, later};
 use crate::{
+    database::{CheckpointsSql, Dialect as _},
     statement::Statement,
     table::Table,
     transaction::dialect::{ClaimSql, Fault, TransactionDialect},
@@ -28,6 +29,26 @@ impl TransactionDialect<Sqlite> for SqliteDialect {
 
     fn lock_row(sql: &ClaimSql, key: &str, _: Duration) -> Statement {
         Statement::new(&sql.look).text(key)
+    }
+
+    fn advance_row(
+        sql: &CheckpointsSql,
+        (stream, reader): (&str, &str),
+        offset: i64,
+        _: Duration,
+    ) -> Statement {
+        Statement::new(&sql.advance).text(stream).text(reader).integer(offset)
+    }
+
+    fn make_row(sql: &CheckpointsSql, (stream, reader): (&str, &str), _: Duration) -> Statement {
+        Statement::new(&sql.make).text(stream).text(reader)
+    }
+
+    async fn changes_one(
+        connection: &mut SqliteConnection,
+        statement: Statement,
+    ) -> sqlx::Result<bool> {
+        Ok(Self::run(connection, statement).await? == 1)
     }
 
     fn refusal(error: &dyn DatabaseError) -> Fault {

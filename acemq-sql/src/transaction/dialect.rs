@@ -1,10 +1,13 @@
 //! What one database does differently from another in transactions.
 
-use std::{error::Error as StdError, sync::Arc, time::Duration};
+use std::{error::Error as StdError, future::Future, sync::Arc, time::Duration};
 
 use sqlx::error::DatabaseError;
 
-use crate::{database::SqlDatabase, statement::Statement};
+use crate::{
+    database::{CheckpointsSql, SqlDatabase},
+    statement::Statement,
+};
 
 /// What is different from one database to another in a transaction.
 pub trait TransactionDialect<DB: sqlx::Database> {
@@ -25,6 +28,24 @@ pub trait TransactionDialect<DB: sqlx::Database> {
 
     /// Locks the row of a key and returns its state, and 1 where it has expired.
     fn lock_row(sql: &ClaimSql, key: &str, wait: Duration) -> Statement;
+
+    /// Moves a reader, of a stream and by its name, on to an offset that is beyond the one that is
+    /// there.
+    fn advance_row(
+        sql: &CheckpointsSql,
+        reader: (&str, &str),
+        offset: i64,
+        wait: Duration,
+    ) -> Statement;
+
+    /// Makes the row of a reader that has handled nothing, if there is none.
+    fn make_row(sql: &CheckpointsSql, reader: (&str, &str), wait: Duration) -> Statement;
+
+    /// Whether one of these changed a row.
+    fn changes_one(
+        connection: &mut DB::Connection,
+        statement: Statement,
+    ) -> impl Future<Output = sqlx::Result<bool>> + Send;
 
     /// What a refusal of the database means.
     fn refusal(error: &dyn DatabaseError) -> Fault;

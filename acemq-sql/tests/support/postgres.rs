@@ -1,7 +1,17 @@
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use testkit::{PostgresDatabase, Proxy};
 
-database!(Postgres, PostgresOutbox, PostgresIdempotency, PostgresSchemaRegistry, text: "TEXT");
+database!(
+    Postgres,
+    PostgresOutbox,
+    PostgresIdempotency,
+    PostgresSchemaRegistry,
+    PostgresStreamCheckpoints,
+    text: "TEXT"
+);
+
+/// What ends the session that asks for it.
+pub(crate) const KILL: Option<&str> = Some("SELECT pg_terminate_backend(pg_backend_pid())");
 
 /// An hour ago and an hour ahead, in a column's type.
 pub(crate) const PAST: &str = "clock_timestamp() - INTERVAL '1 hour'";

@@ -3,7 +3,17 @@ use std::time::Duration;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions};
 use testkit::Proxy;
 
-database!(Sqlite, SqliteOutbox, SqliteIdempotency, SqliteSchemaRegistry, text: "TEXT");
+database!(
+    Sqlite,
+    SqliteOutbox,
+    SqliteIdempotency,
+    SqliteSchemaRegistry,
+    SqliteStreamCheckpoints,
+    text: "TEXT"
+);
+
+/// What ends the session that asks for it.
+pub(crate) const KILL: Option<&str> = None;
 
 pub(crate) const PAST: &str = "strftime('%Y-%m-%d %H:%M:%f000', 'now', '-1 hour')";
 pub(crate) const FUTURE: &str = "strftime('%Y-%m-%d %H:%M:%f000', 'now', '+1 hour')";

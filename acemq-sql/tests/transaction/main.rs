@@ -9,8 +9,6 @@ mod support;
 mod mariadb {
     use crate::support::mariadb as database;
 
-    /// What ends the session that asks for it.
-    const KILL: Option<&str> = Some("KILL CONNECTION_ID()");
     /// Reads how long the session waits for locks, and what the tests' sessions have set.
     const LOCK_WAIT: Option<(&str, &str)> =
         Some(("SELECT CAST(@@innodb_lock_wait_timeout AS CHAR)", "10"));
@@ -28,7 +26,6 @@ mod mariadb {
 mod postgres {
     use crate::support::postgres as database;
 
-    const KILL: Option<&str> = Some("SELECT pg_terminate_backend(pg_backend_pid())");
     const LOCK_WAIT: Option<(&str, &str)> = Some(("SELECT current_setting('lock_timeout')", "10s"));
     const SERIALIZABLE: &str =
         "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE";
@@ -48,7 +45,6 @@ mod postgres {
 mod sqlite {
     use crate::support::sqlite as database;
 
-    const KILL: Option<&str> = None;
     const LOCK_WAIT: Option<(&str, &str)> = None;
     const SERIALIZABLE: &str = "SELECT 1";
     const COMMITS: &str = "COMMIT";

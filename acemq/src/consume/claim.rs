@@ -60,7 +60,7 @@ impl Idempotency {
             }
             answer(|| self.store.try_claim(key)).await
         };
-        let claim = core.until_answered(settler, ask).await?;
+        let claim = core.wait_for_store(Some(settler), ask).await?;
         // The handler may have ended while the store was asked, which knows only that its lease has
         // run out.
         let has_run = matches!(claim, Claim::Owned(_)) && self.unconfirmed().contains(key);
@@ -156,15 +156,15 @@ impl Drop for Unconfirmed<'_> {
 
 /// The store's answer, or an error if it does not come. A store of the user's own that panics is
 /// a store that failed.
-pub(super) async fn answer<T, F>(ask: impl FnOnce() -> F) -> Result<T>
+pub(crate) async fn answer<T, F>(ask: impl FnOnce() -> F) -> Result<T>
 where
     F: Future<Output = Result<T>>,
 {
-    let failed = |how: &str| Error::new(ErrorKind::Store, format!("use an idempotency key: {how}"));
+    let failed = |how: &str| Error::new(ErrorKind::Store, format!("ask the store: {how}"));
     let asked = AssertUnwindSafe(async { ask().await }).catch_unwind();
     match tokio::time::timeout(LONGEST_ANSWER, asked).await {
         Ok(Ok(answer)) => answer,
-        Ok(Err(_)) => Err(failed("the store panicked")),
+        Ok(Err(_)) => Err(failed("it panicked")),
         Err(_) => Err(failed(&format!("no answer within {LONGEST_ANSWER:?}"))),
     }
 }

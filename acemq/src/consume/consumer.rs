@@ -17,8 +17,8 @@ use crate::{
 pub enum ConsumerState {
     /// Subscribed: messages come in.
     Receiving,
-    /// Subscribed, and held up: the idempotency store fails. No handler begins with a
-    /// message that it was not asked about; it is asked again and again.
+    /// Subscribed, and held up: the idempotency store fails, or a stream's checkpoint store. No
+    /// handler begins with a message that it was not asked about; it is asked again and again.
     Waiting {
         /// What the store failed with.
         reason: String,
@@ -33,7 +33,8 @@ pub enum ConsumerState {
         reason: String,
     },
     /// Not subscribed: a message failed, and nothing behind it may be handled before somebody resumes
-    /// it. Only a partition's consumer does this.
+    /// it. Only a partition's consumer does this, and a stream's, which is not resumed: see
+    /// [`StreamConsumer::stopped_by`](crate::StreamConsumer::stopped_by).
     Halted {
         /// The message that failed.
         message_id: String,

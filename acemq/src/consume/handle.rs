@@ -8,6 +8,7 @@ use super::{
     Ack, HandlerError, Message,
     ack::{Answer, chain},
     claim::Idempotency,
+    host::Host,
     interceptor::{self, ConsumeContext},
     key::MessageKey,
     message::Received,
@@ -27,7 +28,7 @@ pub(super) const REJECTED: &str = "the handler rejected it: ";
 
 /// What is to become of a delivery.
 #[derive(Debug)]
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     /// The handler is done with it.
     Accepted,
     /// It was handled before.
@@ -55,7 +56,7 @@ pub(super) enum Verdict {
 
 impl Verdict {
     /// Why the handler was not done with it.
-    pub(super) fn reason(&self) -> Option<&str> {
+    pub(crate) fn reason(&self) -> Option<&str> {
         match self {
             Self::Failed { reason: text }
             | Self::Rejected { text }
@@ -74,11 +75,11 @@ impl Verdict {
 
 /// A delivery with its verdict.
 #[derive(Debug)]
-pub(super) struct Judged {
-    pub(super) received: Arc<Received>,
-    pub(super) verdict: Verdict,
+pub(crate) struct Judged {
+    pub(crate) received: Arc<Received>,
+    pub(crate) verdict: Verdict,
     /// What the interceptors saw, if there are any and they came to see it.
-    pub(super) seen: Option<ConsumeContext>,
+    pub(crate) seen: Option<ConsumeContext>,
 }
 
 /// The half of a consumer that knows the payload's type.
@@ -235,7 +236,7 @@ impl<T: Send, C: Decode<T>, H: Run<T>> Typed<T, C, H> {
 
 /// A codec or a store of the user's own may panic; a handler's panic is caught further in, where
 /// its claim is known.
-pub(super) async fn unharmed(arrived: Arc<Received>, work: impl Future<Output = Judged>) -> Judged {
+pub(crate) async fn unharmed(arrived: Arc<Received>, work: impl Future<Output = Judged>) -> Judged {
     match AssertUnwindSafe(work).catch_unwind().await {
         Ok(judged) => judged,
         Err(panic) => {
@@ -261,7 +262,7 @@ pub(crate) async fn payload_of<T, C: Decode<T>>(
 }
 
 /// Reads the payload, or says what becomes of a message whose payload cannot be read.
-pub(super) async fn decode<T, C: Decode<T>>(codec: &C, received: &Received) -> Result<T, Verdict> {
+pub(crate) async fn decode<T, C: Decode<T>>(codec: &C, received: &Received) -> Result<T, Verdict> {
     payload_of(codec, received).await.map_err(|error| {
         if error.is_transient() {
             Verdict::Failed { reason: format!("the body could not be read: {}", chain(&error)) }
@@ -287,13 +288,13 @@ pub(super) async fn turn<T, C: Decode<T>>(
 }
 
 /// Runs what handles a message between the interceptors.
-pub(super) async fn intercept<T, F: Future<Output = Verdict>>(
-    core: &Core,
+pub(crate) async fn intercept<T, F: Future<Output = Verdict>>(
+    host: &impl Host,
     mut received: Arc<Received>,
     payload: T,
     handle: impl FnOnce(Arc<Received>, T) -> F,
 ) -> Judged {
-    let interceptors = core.client.consume_interceptors();
+    let interceptors = host.client().consume_interceptors();
     if interceptors.is_empty() {
         let verdict = handle(Arc::clone(&received), payload).await;
         return Judged::new(received, verdict);
@@ -334,12 +335,12 @@ pub(super) async fn intercept<T, F: Future<Output = Verdict>>(
 
 /// Runs a handler to its end: its answer, or what becomes of a message whose handler panicked, was
 /// stopped or took too long.
-pub(super) async fn within_limits<A>(
-    core: &Core,
+pub(crate) async fn within_limits<A>(
+    host: &impl Host,
     run: impl Future<Output = A>,
 ) -> Result<A, Verdict> {
     let limit = async {
-        match core.handler_timeout {
+        match host.handler_timeout() {
             Some(limit) => tokio::time::sleep(limit).await,
             None => std::future::pending().await,
         }
@@ -350,11 +351,11 @@ pub(super) async fn within_limits<A>(
             let reason = format!("the handler panicked: {}", panic_text(&*panic));
             Verdict::Failed { reason }
         }),
-        () = core.abort.cancelled() => Err(Verdict::Returned),
+        () = host.abort().cancelled() => Err(Verdict::Returned),
         () = limit => Err(Verdict::Failed {
             reason: format!(
                 "the handler ran longer than {:?} and was stopped",
-                core.handler_timeout.unwrap_or_default()
+                host.handler_timeout().unwrap_or_default()
             ),
         }),
     }
@@ -380,7 +381,7 @@ async fn conclude(core: &Core, lease: &Lease, mut judged: Judged) -> Judged {
 }
 
 /// What becomes of a message whose handler failed.
-pub(super) fn failed(error: &HandlerError) -> Verdict {
+pub(crate) fn failed(error: &HandlerError) -> Verdict {
     if error.is_fatal() {
         Verdict::Rejected { text: format!("{REJECTED}{error}") }
     } else {
@@ -412,7 +413,7 @@ pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
 }
 
 impl Judged {
-    pub(super) fn new(received: Arc<Received>, verdict: Verdict) -> Self {
+    pub(crate) fn new(received: Arc<Received>, verdict: Verdict) -> Self {
         Self { received, verdict, seen: None }
     }
 }

@@ -94,7 +94,7 @@ pub(super) fn on_error(
     backwards(interceptors, |interceptor| interceptor.on_error(message, error));
 }
 
-pub(super) fn after_handle(
+pub(crate) fn after_handle(
     interceptors: &[Arc<dyn ConsumeInterceptor>],
     message: &ConsumeContext,
     settlement: Settlement,

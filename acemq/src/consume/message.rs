@@ -10,8 +10,8 @@ use bytes::Bytes;
 
 use crate::{
     clock::Clock,
-    envelope::{Envelope, HeaderValue, Headers},
-    transport::{Delivery, Properties},
+    envelope::{self, Envelope, HeaderValue, Headers, ReadContext},
+    transport::{Delivery, Properties, STREAM_OFFSET},
 };
 
 /// What arrived, beside the decoded payload. Shared between the handler and the settlement.
@@ -46,6 +46,21 @@ impl Received {
         }
     }
 
+    /// What has arrived, with its envelope read.
+    pub(crate) fn read(delivery: Delivery, queue: Arc<str>, clock: Clock) -> Self {
+        let mut envelope = envelope::read(
+            &delivery.properties.headers,
+            ReadContext {
+                message_id: delivery.properties.message_id.as_deref(),
+                reply_to: delivery.properties.reply_to.as_deref(),
+                routing_key: &delivery.routing_key,
+            },
+        );
+        // From the first copy on, a message of unknown age has one.
+        envelope.first_seen.get_or_insert_with(|| clock.now());
+        Self::new(delivery, envelope, queue, clock)
+    }
+
     /// As it came, to be handled once more.
     pub(super) fn delivery(&self, tag: u64) -> Delivery {
         Delivery {
@@ -58,7 +73,7 @@ impl Received {
         }
     }
 
-    pub(super) fn with_envelope(&self, envelope: Envelope) -> Self {
+    pub(crate) fn with_envelope(&self, envelope: Envelope) -> Self {
         Self {
             envelope,
             queue: Arc::clone(&self.queue),
@@ -69,6 +84,11 @@ impl Received {
             ..*self
         }
     }
+}
+
+/// Where a message stands in its stream.
+pub(crate) fn stream_offset(headers: &Headers) -> Option<u64> {
+    headers.get(STREAM_OFFSET)?.as_i64()?.try_into().ok()
 }
 
 /// A message with its payload decoded.
@@ -163,6 +183,12 @@ impl<T> Message<T> {
     #[must_use]
     pub fn redelivered(&self) -> bool {
         self.received.redelivered
+    }
+
+    /// Where it stands in the stream that it was read from; `None` for a message of a queue.
+    #[must_use]
+    pub fn stream_offset(&self) -> Option<u64> {
+        stream_offset(&self.received.properties.headers)
     }
 
     /// The body as it arrived.

@@ -17,6 +17,7 @@ mod copies;
 mod counters;
 mod group;
 mod handle;
+mod host;
 mod in_order;
 mod interceptor;
 mod key;
@@ -53,7 +54,15 @@ pub use self::{
     transaction::{CommitError, TransactionClaim, TransactionalStore},
 };
 pub(crate) use self::{
-    handle::{panic_text, payload_of},
-    message::Received,
+    claim::answer,
+    handle::{
+        Judged, Verdict, decode, failed, intercept, panic_text, payload_of, unharmed, within_limits,
+    },
+    host::{Ask, Host},
+    interceptor::after_handle,
+    message::{Received, stream_offset},
     moving::{Moved, Mover, Way},
+    order::Then,
+    runtime::{FIRST_PAUSE, GRACE, LONGEST_PAUSE, stranded},
+    transactional::InTransaction,
 };

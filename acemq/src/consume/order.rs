@@ -13,7 +13,8 @@ use crate::{envelope::HeaderValue, retry::RetryPolicy, transport::Delivery};
 ///
 /// The retries of a [`RetryPolicy`](crate::RetryPolicy) go to the back of the queue, and what was
 /// behind the message would overtake it. So an ordered consumer has none; it tries in place, or
-/// does without the message, or stops.
+/// does without the message, or stops. What that means for a stream, which has neither a back nor
+/// dead letters, is with [`StreamConsumerBuilder::on_failure`](crate::StreamConsumerBuilder::on_failure).
 ///
 /// ```
 /// use std::time::Duration;
@@ -27,13 +28,13 @@ use crate::{envelope::HeaderValue, retry::RetryPolicy, transport::Delivery};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "it does nothing until a consumer is given it"]
 pub struct OnFailure {
-    pub(super) attempts: u32,
-    pub(super) delay: Duration,
-    pub(super) then: Then,
+    pub(crate) attempts: u32,
+    pub(crate) delay: Duration,
+    pub(crate) then: Then,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Then {
+pub(crate) enum Then {
     Skip,
     Stop,
 }

@@ -16,9 +16,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 impl Core {
     /// Asks the store until it answers; `None` once the consumer closes or the delivery's channel
     /// has ended.
-    pub(super) async fn until_answered<T, F>(
+    pub(super) async fn wait_for_store<T, F>(
         &self,
-        settler: &dyn Settler,
+        settler: Option<&dyn Settler>,
         ask: impl Fn() -> F,
     ) -> Option<T>
     where
@@ -34,7 +34,7 @@ impl Core {
                 () = self.left() => return None,
                 () = outage.pause(&error) => {}
             }
-            if !settler.is_open() {
+            if settler.is_some_and(|settler| !settler.is_open()) {
                 return None;
             }
         }

@@ -37,12 +37,12 @@ use crate::{
 };
 
 /// The pauses between attempts at consuming again: doubling between these, with jitter.
-pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(100);
-pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(100);
+pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// How long past the drain bound what has to end by itself may take: giving claims up, and the
 /// broker's taking of the last settlements.
-pub(super) const GRACE: Duration = Duration::from_millis(500);
+pub(crate) const GRACE: Duration = Duration::from_millis(500);
 
 /// Everything about one consumer but its payload's type.
 pub(super) struct Core {
@@ -391,7 +391,7 @@ impl Stop for Core {
 }
 
 /// The error of a close that did not wait for so many handlers, if there were any.
-pub(super) fn stranded(what: &str, queue: &str, handlers: usize) -> Result<()> {
+pub(crate) fn stranded(what: &str, queue: &str, handlers: usize) -> Result<()> {
     let handlers = match handlers {
         0 => return Ok(()),
         1 => "1 handler was".to_owned(),
@@ -401,7 +401,7 @@ pub(super) fn stranded(what: &str, queue: &str, handlers: usize) -> Result<()> {
         ErrorKind::Timeout,
         format!(
             "close the {what} of \"{queue}\": {handlers} still running at the bound, and stopped; \
-             the messages go back"
+             their messages come again"
         ),
     )
     .with_queue(queue))

@@ -88,7 +88,7 @@ pub enum TransactionClaim<T, H> {
 pub enum CommitError {
     /// Nothing was committed. The message has failed: for good where the error is not transient.
     RolledBack(Error),
-    /// The answer was lost. The message goes back to the broker, and the key's row decides when
-    /// it comes again.
+    /// The answer was lost. The message goes back to the broker, or stays in hand where it is a
+    /// stream's, and the row decides when it is taken up again.
     Unknown(Error),
 }

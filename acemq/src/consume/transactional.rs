@@ -7,12 +7,12 @@ use super::{
     ack::chain,
     claim::{LONGEST_ANSWER, answer},
     handle::{self, Handle, Judged, Verdict},
+    host::{Ask, Host},
     key::MessageKey,
     message::Received,
     order::{MakeOrderKey, Turn},
     place::Place,
     runtime::Core,
-    settle::COMMIT,
     transaction::{CommitError, TransactionClaim, TransactionalStore},
 };
 use crate::{
@@ -35,11 +35,16 @@ const LONGEST_WAIT: Duration = Duration::from_secs(10);
 const LONGEST_ROLLBACK: Duration = Duration::from_secs(5);
 
 pub(super) struct Transactional<T, C, S, F> {
-    codec: C,
     key: MessageKey<T>,
     order_key: Option<MakeOrderKey<T>>,
-    store: S,
-    handler: F,
+    work: InTransaction<C, S, F>,
+}
+
+/// A handler, and the store in whose transactions it runs.
+pub(crate) struct InTransaction<C, S, F> {
+    pub(crate) codec: C,
+    pub(crate) store: S,
+    pub(crate) handler: F,
 }
 
 /// A transaction that has the claim: the handler's part and the consumer's.
@@ -60,7 +65,7 @@ impl<T, C, S, F> Transactional<T, C, S, F> {
         store: S,
         handler: F,
     ) -> Self {
-        Self { codec, key, order_key, store, handler }
+        Self { key, order_key, work: InTransaction { codec, store, handler } }
     }
 }
 
@@ -86,15 +91,15 @@ where
     }
 
     fn turn<'a>(&'a self, received: &'a Received) -> BoxFuture<'a, Result<Turn, String>> {
-        Box::pin(handle::turn(&self.codec, self.order_key.as_ref(), received))
+        Box::pin(handle::turn(&self.work.codec, self.order_key.as_ref(), received))
     }
 
     fn check_store<'a>(&'a self, _: &'a Core) -> BoxFuture<'a, Result<()>> {
-        Box::pin(answer(|| self.store.check()))
+        Box::pin(answer(|| self.work.store.check()))
     }
 
     fn retention(&self, _: &Core) -> Option<Duration> {
-        self.store.retention()
+        self.work.store.retention()
     }
 }
 
@@ -103,7 +108,7 @@ where
     T: Send + 'static,
     C: Decode<T>,
     S: TransactionalStore,
-    F: Fn(Message<T>, S::Transaction) -> Fut,
+    F: Fn(Message<T>, S::Transaction) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<S::Transaction, HandlerError>> + Send + 'static,
 {
     async fn decode_and_handle(
@@ -112,7 +117,7 @@ where
         received: Arc<Received>,
         settler: &dyn Settler,
     ) -> Judged {
-        let payload = match handle::decode(&self.codec, &received).await {
+        let payload = match handle::decode(&self.work.codec, &received).await {
             Ok(payload) => payload,
             Err(verdict) => return Judged::new(received, verdict),
         };
@@ -120,25 +125,47 @@ where
             Ok(keyed) => keyed,
             Err(verdict) => return Judged::new(received, verdict),
         };
-        let open = match self.begin(core, &key, settler).await {
+        self.work.handle(core, &key, Some(settler), received, payload).await
+    }
+}
+
+impl<C, S: TransactionalStore, F> InTransaction<C, S, F> {
+    /// Runs the handler in a transaction that has the claim on a key.
+    pub(crate) async fn handle<T, Fut>(
+        &self,
+        host: &impl Host,
+        key: &str,
+        settler: Option<&dyn Settler>,
+        received: Arc<Received>,
+        payload: T,
+    ) -> Judged
+    where
+        T: Send + 'static,
+        C: Decode<T>,
+        F: Fn(Message<T>, S::Transaction) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<S::Transaction, HandlerError>> + Send + 'static,
+    {
+        let open = match self.begin(host, key, settler).await {
             Ok(open) => open,
             Err(verdict) => return Judged::new(received, verdict),
         };
         let run =
-            |received, payload| self.run_until_ended(core, &key, settler, received, payload, open);
-        handle::intercept(core, received, payload, run).await
+            |received, payload| self.run_until_ended(host, key, settler, received, payload, open);
+        handle::intercept(host, received, payload, run).await
     }
 
     /// Begins a transaction with the claim in it, or says what becomes of the message instead.
     async fn begin(
         &self,
-        core: &Core,
+        host: &impl Host,
         key: &str,
-        settler: &dyn Settler,
+        settler: Option<&dyn Settler>,
     ) -> Result<Open<S>, Verdict> {
-        let wait = core.in_progress_wait.min(LONGEST_WAIT);
-        let begin = || answer(|| self.store.begin(key, wait));
-        match core.until_answered(settler, begin).await {
+        let wait = host.in_progress_wait().min(LONGEST_WAIT);
+        // The store alone, which several threads may look at whatever the handler is.
+        let store = &self.store;
+        let begin: &Ask<'_, _> = &|| Box::pin(answer(|| store.begin(key, wait)));
+        match host.until_answered(settler, begin).await {
             Some(TransactionClaim::Owned { transaction, hold }) => Ok((transaction, hold)),
             Some(TransactionClaim::AlreadyConfirmed) => Err(Verdict::Duplicate),
             Some(TransactionClaim::InProgress) => Err(Verdict::InProgress),
@@ -147,18 +174,24 @@ where
     }
 
     /// Runs the handler, and again where the database has undone its transaction.
-    async fn run_until_ended(
+    async fn run_until_ended<T, Fut>(
         &self,
-        core: &Core,
+        host: &impl Host,
         key: &str,
-        settler: &dyn Settler,
+        settler: Option<&dyn Settler>,
         received: Arc<Received>,
         mut payload: T,
         mut open: Open<S>,
-    ) -> Verdict {
+    ) -> Verdict
+    where
+        T: Send + 'static,
+        C: Decode<T>,
+        F: Fn(Message<T>, S::Transaction) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<S::Transaction, HandlerError>> + Send + 'static,
+    {
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         for run in 1.. {
-            let verdict = match self.run(core, Arc::clone(&received), payload, open).await {
+            let verdict = match self.run(host, Arc::clone(&received), payload, open).await {
                 Run::Ended(verdict) => return verdict,
                 Run::Undone(verdict) if run == RUNS => return verdict,
                 Run::Undone(verdict) => verdict,
@@ -174,7 +207,7 @@ where
                 Ok(payload) => payload,
                 Err(verdict) => return verdict,
             };
-            open = match self.begin(core, key, settler).await {
+            open = match self.begin(host, key, settler).await {
                 Ok(open) => open,
                 Err(verdict) => return verdict,
             };
@@ -182,20 +215,25 @@ where
         unreachable!("the last run returns")
     }
 
-    async fn run(
+    async fn run<T, Fut>(
         &self,
-        core: &Core,
+        host: &impl Host,
         received: Arc<Received>,
         payload: T,
         (transaction, hold): Open<S>,
-    ) -> Run {
+    ) -> Run
+    where
+        T: Send + 'static,
+        F: Fn(Message<T>, S::Transaction) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<S::Transaction, HandlerError>> + Send + 'static,
+    {
         let undone = |error: &(dyn std::error::Error + 'static), verdict| {
             if self.store.is_conflict(error) { Run::Undone(verdict) } else { Run::Ended(verdict) }
         };
         // Calling the handler may panic as well, before it returns its future.
         let handle = async { (self.handler)(Message::new(payload, received), transaction).await };
-        match handle::within_limits(core, handle).await {
-            Ok(Ok(transaction)) => match self.commit(core, hold, transaction).await {
+        match handle::within_limits(host, handle).await {
+            Ok(Ok(transaction)) => match self.commit(host, hold, transaction).await {
                 Ok(()) => Run::Ended(Verdict::Accepted),
                 Err(CommitError::RolledBack(error)) => {
                     let reason = format!("its transaction was not committed: {}", chain(&error));
@@ -207,9 +245,9 @@ where
                 }
                 Err(CommitError::Unknown(error)) => {
                     tracing::warn!(
-                        queue = %core.queue, %error,
-                        "it is not known whether a handler's transaction has committed; the \
-                         message goes back, and finds out when it comes again"
+                        queue = host.queue(), %error,
+                        "it is not known whether a handler's transaction has committed; that \
+                         is found out when its message is taken up again"
                     );
                     Run::Ended(Verdict::Unknown)
                 }
@@ -227,14 +265,14 @@ where
 
     async fn commit(
         &self,
-        core: &Core,
+        host: &impl Host,
         hold: S::Hold,
         transaction: S::Transaction,
     ) -> Result<(), CommitError> {
         let commit = self.store.commit(hold, transaction);
         match tokio::time::timeout(LONGEST_ANSWER, commit).await {
             Ok(Ok(())) => {
-                core.pacing.landed(COMMIT);
+                host.committed();
                 Ok(())
             }
             Ok(Err(error)) => Err(error),

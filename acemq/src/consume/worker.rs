@@ -16,10 +16,7 @@ use super::{
     settle::Settling,
     work::{Another, Task},
 };
-use crate::{
-    envelope::{self, ReadContext},
-    transport::Delivery,
-};
+use crate::transport::Delivery;
 
 /// How long a worker goes on before it lets others run. What its handlers and settlements have
 /// woken, such as the connection, may be waiting for this very thread.
@@ -106,18 +103,7 @@ impl Core {
 
     /// What has arrived, with its envelope read.
     pub(super) fn receive(&self, delivery: Delivery) -> Received {
-        let mut envelope = envelope::read(
-            &delivery.properties.headers,
-            ReadContext {
-                message_id: delivery.properties.message_id.as_deref(),
-                reply_to: delivery.properties.reply_to.as_deref(),
-                routing_key: &delivery.routing_key,
-            },
-        );
-        let clock = self.client.clock();
-        // From the first copy on, a message of unknown age has one.
-        envelope.first_seen.get_or_insert_with(|| clock.now());
-        Received::new(delivery, envelope, Arc::clone(&self.queue), clock)
+        Received::read(delivery, Arc::clone(&self.queue), self.client.clock())
     }
 
     pub(super) async fn judge(

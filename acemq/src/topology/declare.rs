@@ -3,13 +3,15 @@
 use super::{
     DEAD_LETTER_EXCHANGE, Exchange, Queue, RETRY_EXCHANGE, Topology, dead_letter_queue,
     parking_queue,
+    stream::{is_stream, warn_about_retention},
 };
 use crate::{
     connection::Client,
     envelope::Headers,
     error::{Error, ErrorKind, Result},
     retry::RetryPolicy,
-    transport::{BindingSpec, Link, QueueInfo, QueueSpec},
+    stream::require_streams,
+    transport::{BindingSpec, Link, QueueInfo, QueueSpec, Streams},
 };
 
 impl Client {
@@ -129,7 +131,11 @@ async fn declare_queue(client: &Client, link: &dyn Link, queue: &Queue) -> Resul
         // A name of the broker's own making cannot be declared again after a lost connection.
         spec.name = format!("{}.{}", client.options().client_name, uuid::Uuid::new_v4());
     }
+    if is_stream(&spec) {
+        require_streams(client, link, Streams::Known, "declare", &spec.name)?;
+    }
     warn_about_delivery_limit(&spec);
+    warn_about_retention(&spec);
     let info = link.declare_queue(&spec).await?;
     if spec.exclusive || spec.auto_delete {
         client.own_queue(spec);

@@ -19,6 +19,7 @@
 
 mod declare;
 mod names;
+mod stream;
 
 use std::time::Duration;
 
@@ -26,6 +27,7 @@ pub(crate) use self::declare::declare_for_consumer;
 pub(crate) use self::names::{
     DEAD_LETTER_EXCHANGE, RETRY_EXCHANGE, dead_letter_queue, parking_queue,
 };
+pub use self::stream::Stream;
 use crate::{
     envelope::{HeaderValue, Headers},
     transport::{BindingSpec, ExchangeKind, ExchangeSpec, QueueSpec},

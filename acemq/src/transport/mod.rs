@@ -89,6 +89,15 @@ pub(crate) struct Limits {
     pub(crate) frame_max: usize,
     /// The largest body in bytes that the broker's version takes by default.
     pub(crate) body_max: usize,
+    pub(crate) streams: Streams,
+}
+
+/// What a broker knows of streams, by its version; each of these includes those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Streams {
+    Unknown,
+    Known,
+    Filtered,
 }
 
 /// One live connection to a broker.
@@ -213,7 +222,11 @@ pub(crate) enum PublishFailure {
     Lost { written: bool, reason: String },
 }
 
-/// What to consume, and how.
+/// Where in a stream to begin, as a subscription's argument, and where a message stands in one, as
+/// a delivery's header.
+pub(crate) const STREAM_OFFSET: &str = "x-stream-offset";
+
+/// What to consume, and how. That of a stream has the argument [`STREAM_OFFSET`].
 #[derive(Clone, Debug)]
 pub(crate) struct Subscription {
     pub(crate) queue: String,

@@ -22,5 +22,6 @@ mod relay;
 mod replay;
 mod request;
 mod scheduler;
+mod stream;
 #[path = "../support/mod.rs"]
 mod support;

@@ -133,3 +133,31 @@ macro_rules! on_every_broker {
         }
     )*};
 }
+
+/// Stamps a test for RabbitMQ 3.x and RabbitMQ 4.x, where memory has no such thing. Names the body's
+/// broker.
+#[macro_export]
+macro_rules! on_every_rabbitmq {
+    ($($(#[$attribute:meta])* async fn $name:ident($broker:ident: Broker) $body:block)*) => {$(
+        $(#[$attribute])*
+        mod $name {
+            use super::*;
+
+            async fn behaviour($broker: $crate::support::Broker) $body
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn on_rabbitmq_3() {
+                if let Some(broker) = $crate::support::Broker::rabbitmq(testkit::amqp_url()) {
+                    broker.run(behaviour).await;
+                }
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn on_rabbitmq_4() {
+                if let Some(broker) = $crate::support::Broker::rabbitmq(testkit::amqp4_url()) {
+                    broker.run(behaviour).await;
+                }
+            }
+        }
+    )*};
+}

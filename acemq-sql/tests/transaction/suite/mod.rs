@@ -14,8 +14,8 @@ use sqlx::AssertSqlSafe;
 use testkit::{eventually, unique};
 
 use super::{
-    COMMITS, KILL, LOCK_WAIT, SERIALIZABLE,
-    database::{self, Database, Db, Idempotency, Outbox, Pool},
+    COMMITS, LOCK_WAIT, SERIALIZABLE,
+    database::{self, Database, Db, Idempotency, KILL, Outbox, Pool},
 };
 
 pub(super) const SOON: Duration = Duration::from_secs(30);

@@ -4,7 +4,7 @@ use bytes::{BufMut as _, BytesMut};
 
 use crate::{
     envelope::{HeaderValue, Headers},
-    transport::{DIRECT_REPLY_TO, Outgoing, Properties, Subscription},
+    transport::{DIRECT_REPLY_TO, Outgoing, Properties, STREAM_OFFSET, Subscription},
 };
 
 const METHOD: u8 = 1;
@@ -71,12 +71,21 @@ pub(super) fn basic_consume(
     subscription: &Subscription,
 ) {
     const EXCLUSIVE: u8 = 1 << 2;
+    let arguments = &subscription.arguments;
     method(out, channel, (BASIC, 20), |out| {
         out.put_u16(0);
         short(out, &subscription.queue);
         short(out, consumer_tag);
         out.put_u8(if subscription.exclusive { EXCLUSIVE } else { 0 });
-        table(out, &subscription.arguments);
+        if arguments.contains_key(STREAM_OFFSET) {
+            table(out, arguments);
+        } else {
+            // What a queue takes anyway. A stream knows no such argument and refuses it: otherwise it
+            // would take an ordinary consumer, and close the connection when that gives back.
+            let mut arguments = arguments.clone();
+            arguments.entry("x-priority".to_owned()).or_insert(HeaderValue::I32(0));
+            table(out, &arguments);
+        }
     });
 }
 

@@ -70,6 +70,14 @@ fn of_precondition(action: &str, text: &str) -> Error {
             let message = format!("{message}; declare it as it is, or delete it first");
             Error::new(ErrorKind::Conflict, message).with_conflict(conflict)
         }
+        None if text.contains("invalid arg 'x-priority'") && text.contains("stream") => Error::new(
+            ErrorKind::Config,
+            format!("{message}; it is a stream, which a stream consumer reads"),
+        ),
+        None if text.contains("invalid arg 'x-stream-offset'") => Error::new(
+            ErrorKind::Config,
+            format!("{message}; it is no stream, and an ordinary consumer consumes it"),
+        ),
         None if text.contains("larger than") => Error::new(ErrorKind::TooLarge, message),
         None if text.contains("user_id property") => Error::new(ErrorKind::Refused, message),
         None => Error::new(ErrorKind::Config, message),

@@ -231,6 +231,10 @@ fn conflict_text(argument: &str, declared: &str, existing: &str) -> String {
 /// Reads a queue's arguments. What is not understood is refused, never ignored; names that do not
 /// begin with `x-` mean nothing to RabbitMQ either.
 fn rules(arguments: &Headers) -> Result<Rules, (ErrorKind, String)> {
+    if arguments.get(QUEUE_TYPE).and_then(HeaderValue::as_str) == Some("stream") {
+        let why = "the memory transport has no streams; use RabbitMQ, from 3.9 on";
+        return Err((ErrorKind::Unsupported, why.to_owned()));
+    }
     let mut rules = Rules::default();
     for (name, value) in arguments {
         match name.as_str() {

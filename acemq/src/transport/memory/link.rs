@@ -14,8 +14,8 @@ use crate::{
     error::{Error, ErrorKind, Result},
     transport::{
         BindingSpec, BoxFuture, ConsumeChannel, DialOptions, ExchangeSpec, Limits, Link, LinkState,
-        Publish, PublishAnswer, PublishFailure, QueueInfo, QueueSpec, ReplyStream, Subscription,
-        limits,
+        Publish, PublishAnswer, PublishFailure, QueueInfo, QueueSpec, ReplyStream, Streams,
+        Subscription, limits,
     },
 };
 
@@ -147,7 +147,8 @@ impl MemoryLink {
     pub(super) fn open(broker: &Arc<Broker>, options: &DialOptions) -> Self {
         let (state, _) = watch::channel(LinkState::Open);
         let body_max = options.body_max.unwrap_or(BODY_MAX);
-        let limits = Limits { frame_max: FRAME_MAX, body_max };
+        let streams = Streams::Unknown;
+        let limits = Limits { frame_max: FRAME_MAX, body_max, streams };
         Self {
             broker: broker.clone(),
             id: broker.act(|broker| broker.attach(state.clone())),
