@@ -187,7 +187,8 @@ impl fmt::Debug for MemoryStreamCheckpoints {
 mod tests {
     use testkit::logs;
 
-    use super::*;
+    // Not its boxed twin.
+    use super::{MemoryStreamCheckpoints, StreamCheckpointStore as _};
 
     #[tokio::test]
     async fn checkpoints_in_memory_say_so_and_go_forward_for_each_reader_by_itself() {
