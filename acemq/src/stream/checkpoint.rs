@@ -162,18 +162,28 @@ impl<S: StreamCheckpointStore> ErasedCheckpoints for S {
 /// assert_eq!(checkpoints.load_or_insert("orders.log", "audit", 5).await?, 5);
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct MemoryStreamCheckpoints(Arc<Mutex<HashMap<(String, String), u64>>>);
 
 impl MemoryStreamCheckpoints {
-    /// None yet.
+    /// None yet. That it does not last is logged as a warning.
     #[must_use]
     pub fn new() -> Self {
-        Self::default()
+        tracing::warn!(
+            "checkpoints in memory are for tests: they end with this process, and every reader begins \
+             anew after it"
+        );
+        Self(Arc::default())
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<(String, String), u64>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for MemoryStreamCheckpoints {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -203,5 +213,28 @@ impl fmt::Debug for MemoryStreamCheckpoints {
         f.debug_struct("MemoryStreamCheckpoints")
             .field("readers", &self.lock().len())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use testkit::logs;
+
+    // Not its boxed twin.
+    use super::{MemoryStreamCheckpoints, StreamCheckpointStore as _};
+
+    #[tokio::test]
+    async fn checkpoints_in_memory_say_so_and_go_forward_for_each_reader_by_itself() {
+        let (log, _guard) = logs::of_this_thread();
+        let checkpoints = MemoryStreamCheckpoints::new();
+        assert_eq!(log.lines_with(&["WARN", "for tests"]).len(), 1);
+        for (reader, saved, found) in [("a", 5, 5), ("a", 3, 5), ("b", 0, 0), ("a", 6, 6)] {
+            checkpoints.save("s", reader, saved).await.unwrap();
+            assert_eq!(checkpoints.load("s", reader).await.unwrap(), Some(found));
+        }
+        let same = checkpoints.clone();
+        assert!(same.forget("s", "a").await.unwrap() && !same.forget("s", "a").await.unwrap());
+        assert_eq!(checkpoints.load("s", "a").await.unwrap(), None);
+        assert_eq!(checkpoints.load("s", "b").await.unwrap(), Some(0));
     }
 }
