@@ -24,3 +24,4 @@ mod scheduler;
 mod stream;
 #[path = "../support/mod.rs"]
 mod support;
+mod topology;
