@@ -190,7 +190,9 @@ pub use stream::{
     TransactionalCheckpointStore,
 };
 pub use telemetry::describe_metrics;
-pub use topology::{Exchange, Queue, Stream, Topology};
+pub use topology::{
+    Exchange, PlannedObject, PlannedStatus, Queue, Stream, Topology, TopologyObject, TopologyPlan,
+};
 pub use transport::{ExchangeKind, QueueInfo};
 
 /// What the tests of programs that use this library want.

@@ -1,17 +1,18 @@
 //! Declaring, asking and deleting on a client.
 
 use super::{
-    DEAD_LETTER_EXCHANGE, Exchange, Queue, RETRY_EXCHANGE, Topology, dead_letter_queue,
-    parking_queue,
+    Queue, Topology,
+    objects::{Objects, binding, with_dead_letters},
     stream::{is_stream, warn_about_retention},
 };
+#[cfg(doc)]
+use crate::error::{Error, ErrorKind};
 use crate::{
     connection::Client,
-    envelope::Headers,
-    error::{Error, ErrorKind, Result},
+    error::Result,
     retry::RetryPolicy,
     stream::require_streams,
-    transport::{BindingSpec, Link, QueueInfo, QueueSpec, Streams},
+    transport::{Link, QueueInfo, QueueSpec, Streams},
 };
 
 impl Client {
@@ -103,30 +104,9 @@ impl Client {
 }
 
 async fn declare_queue(client: &Client, link: &dyn Link, queue: &Queue) -> Result<QueueInfo> {
-    let mut spec = queue.spec.clone();
-    if queue.dead_letters {
-        if spec.name.is_empty() {
-            return Err(Error::new(
-                ErrorKind::Config,
-                "declare a queue with dead letters: it needs a name of its own",
-            ));
-        }
-        if spec.arguments.contains_key("x-dead-letter-exchange") {
-            return Err(Error::new(
-                ErrorKind::Config,
-                format!(
-                    "declare queue \"{}\": it has both `dead_letters()` and a dead-letter \
-                     exchange of its own; choose one",
-                    spec.name
-                ),
-            )
-            .with_queue(&*spec.name));
-        }
-        declare_set_aside(link, &spec.name).await?;
-        spec.arguments.insert("x-dead-letter-exchange".to_owned(), DEAD_LETTER_EXCHANGE.into());
-        spec.arguments
-            .insert("x-dead-letter-routing-key".to_owned(), dead_letter_queue(&spec.name).into());
-    }
+    let (before, after) = Objects::beside(queue)?;
+    before.declare(link).await?;
+    let mut spec = with_dead_letters(queue);
     if (spec.exclusive || spec.auto_delete) && spec.name.is_empty() {
         // A name of the broker's own making cannot be declared again after a lost connection.
         spec.name = format!("{}.{}", client.options().client_name, uuid::Uuid::new_v4());
@@ -137,6 +117,7 @@ async fn declare_queue(client: &Client, link: &dyn Link, queue: &Queue) -> Resul
     warn_about_delivery_limit(&spec);
     warn_about_retention(&spec);
     let info = link.declare_queue(&spec).await?;
+    after.declare(link).await?;
     if spec.exclusive || spec.auto_delete {
         client.own_queue(spec);
     }
@@ -159,43 +140,13 @@ fn warn_about_delivery_limit(spec: &QueueSpec) {
 }
 
 /// Declares what every consumer needs beside its queue: where failed messages go, and where they
-/// wait. The same objects, argument for argument, in every library of the family.
+/// wait.
 pub(crate) async fn declare_for_consumer(
     link: &dyn Link,
     queue: &str,
     policy: &RetryPolicy,
 ) -> Result<()> {
-    declare_set_aside(link, queue).await?;
-    link.declare_exchange(&Exchange::direct(RETRY_EXCHANGE).0).await?;
-    let rungs = policy.rungs(queue);
-    for rung in &rungs {
-        let waiting = Queue::new(&*rung.name)
-            .classic()
-            .message_ttl(rung.wait)
-            .argument("x-dead-letter-exchange", RETRY_EXCHANGE)
-            .argument("x-dead-letter-routing-key", queue);
-        link.declare_queue(&waiting.spec).await?;
-    }
-    if !rungs.is_empty() {
-        link.bind_queue(&binding(queue, RETRY_EXCHANGE, queue)).await?;
-    }
-    Ok(())
-}
-
-async fn declare_set_aside(link: &dyn Link, queue: &str) -> Result<()> {
-    link.declare_exchange(&Exchange::direct(DEAD_LETTER_EXCHANGE).0).await?;
-    for name in [dead_letter_queue(queue), parking_queue(queue)] {
-        link.declare_queue(&Queue::new(&*name).classic().spec).await?;
-        link.bind_queue(&binding(&name, DEAD_LETTER_EXCHANGE, &name)).await?;
-    }
-    Ok(())
-}
-
-fn binding(queue: &str, exchange: &str, routing_key: &str) -> BindingSpec {
-    BindingSpec {
-        queue: queue.to_owned(),
-        exchange: exchange.to_owned(),
-        routing_key: routing_key.to_owned(),
-        arguments: Headers::new(),
-    }
+    let mut objects = Objects::set_aside(queue);
+    objects.add(Objects::waiting(queue, policy));
+    objects.declare(link).await
 }

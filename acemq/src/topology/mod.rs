@@ -17,8 +17,12 @@
 //! # }
 //! ```
 
+mod check;
+mod compare;
 mod declare;
 mod names;
+mod objects;
+mod plan;
 mod stream;
 
 use std::time::Duration;
@@ -27,9 +31,13 @@ pub(crate) use self::declare::declare_for_consumer;
 pub(crate) use self::names::{
     DEAD_LETTER_EXCHANGE, RETRY_EXCHANGE, dead_letter_queue, parking_queue,
 };
-pub use self::stream::Stream;
+pub use self::{
+    plan::{PlannedObject, PlannedStatus, TopologyObject, TopologyPlan},
+    stream::Stream,
+};
 use crate::{
     envelope::{HeaderValue, Headers},
+    retry::RetryPolicy,
     transport::{BindingSpec, ExchangeKind, ExchangeSpec, QueueSpec},
 };
 
@@ -95,6 +103,7 @@ impl Exchange {
 pub struct Queue {
     pub(crate) spec: QueueSpec,
     pub(crate) dead_letters: bool,
+    pub(crate) retries: Option<RetryPolicy>,
 }
 
 impl Queue {
@@ -109,6 +118,7 @@ impl Queue {
                 arguments: Headers::new(),
             },
             dead_letters: false,
+            retries: None,
         };
         queue.argument("x-queue-type", "quorum")
     }
@@ -152,6 +162,14 @@ impl Queue {
     /// former.
     pub fn dead_letters(mut self) -> Self {
         self.dead_letters = true;
+        self
+    }
+
+    /// Declares the queues as well in which messages wait for their next attempt under this policy,
+    /// those that a consumer of the queue declares for itself: for consumers that may not. A policy
+    /// that contradicts itself is an error when the queue is declared.
+    pub fn retries(mut self, policy: RetryPolicy) -> Self {
+        self.retries = Some(policy);
         self
     }
 }

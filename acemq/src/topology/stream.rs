@@ -75,7 +75,7 @@ impl Stream {
 
 impl From<Stream> for Queue {
     fn from(stream: Stream) -> Self {
-        Self { spec: stream.0, dead_letters: false }
+        Self { spec: stream.0, dead_letters: false, retries: None }
     }
 }
 

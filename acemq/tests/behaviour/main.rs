@@ -25,3 +25,4 @@ mod scheduler;
 mod stream;
 #[path = "../support/mod.rs"]
 mod support;
+mod topology;
