@@ -1,0 +1,301 @@
+//! What drives instances of a durable saga on: from what is written of one to what is written next.
+//!
+//! What follows a step is written under the claim's fence, and the same write says what is about to
+//! run: a crash finds in the store what had begun. A claim counts itself there, so that what was
+//! begun after it is known as well.
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    ClaimedSaga, SagaNext, SagaStatus, SagaStore, SagaWrite, StoredSaga,
+    attempt::Ended,
+    held::{Held, id_of, journal_of, unreadable},
+    journal::{Failure, Journal, Stage, Turn},
+    key,
+    lease::Patience,
+    signal::Signal,
+    work::Work,
+};
+use crate::{
+    error::{Error, Result},
+    saga::{attempts::Limits, step::StepOptions},
+};
+
+/// How long an instance that cannot be gone on with is left alone before the next look.
+const SET_ASIDE: Duration = Duration::from_secs(60);
+
+pub(super) struct Engine<S> {
+    pub(super) saga: Arc<str>,
+    pub(super) steps: Vec<Step<S>>,
+    /// What the list of steps is recognised by.
+    pub(super) fingerprint: String,
+    pub(super) store: S,
+    pub(super) settings: Settings,
+    pub(super) signal: Signal,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Settings {
+    pub(super) lease: Duration,
+    pub(super) deadline: Option<Duration>,
+    pub(super) max_crashes: u32,
+}
+
+pub(super) struct Step<S> {
+    pub(super) options: Arc<StepOptions>,
+    pub(super) action: Work<S>,
+    pub(super) compensation: Option<Work<S>>,
+    pub(super) in_doubt: Option<Work<S>>,
+    /// Whether a reply is what the next step takes; for a step that waits for one.
+    pub(super) check_reply: Option<fn(&str) -> Result<()>>,
+}
+
+impl<S> Step<S> {
+    pub(super) fn sends(&self) -> bool {
+        let parts = [Some(&self.action), self.compensation.as_ref(), self.in_doubt.as_ref()];
+        parts.into_iter().flatten().any(|part| matches!(part, Work::Message(_)))
+    }
+
+    /// What undoes it where it is done, or in doubt.
+    pub(super) fn undo(&self, stage: Stage) -> Option<&Work<S>> {
+        match stage {
+            Stage::Done => self.compensation.as_ref(),
+            Stage::Failed => self.in_doubt.as_ref(),
+            _ => None,
+        }
+    }
+}
+
+/// How far an instance was driven.
+#[derive(Debug)]
+pub(super) enum Driven {
+    Over(SagaStatus, Box<Journal>),
+    /// Another process has it.
+    Lost,
+    /// It is nobody's, and due later.
+    Waits,
+}
+
+impl<S: SagaStore> Engine<S> {
+    pub(super) fn new(saga: String, store: S, settings: Settings, steps: Vec<Step<S>>) -> Self {
+        let fingerprint = key::fingerprint(steps.iter().map(|step| &*step.options.name));
+        Self { saga: saga.into(), steps, fingerprint, store, settings, signal: Signal::new() }
+    }
+
+    /// Drives an instance on from where it stands, until it is over, waits, or is lost; once `stop`
+    /// is cancelled, until the step in hand has ended.
+    ///
+    /// # Errors
+    /// An instance that cannot be read, which is set aside; a store that failed for good, or for
+    /// longer than the patience.
+    pub(super) async fn drive(
+        &self,
+        claimed: ClaimedSaga,
+        read: Instant,
+        patience: Patience,
+        stop: &CancellationToken,
+    ) -> Result<Driven> {
+        let mut held = match self.journal(&claimed.stored) {
+            Ok(journal) => Held::new(&self.saga, &claimed, journal, read),
+            Err(error) => return self.set_aside(&claimed, error).await,
+        };
+        let Some(turn) = self.turn(&held.journal) else {
+            // Somebody has written it over by hand, or a compensation is not there any more.
+            let now = held.now();
+            let write = self.onward(&mut held.journal, now, true);
+            let written = self.write(&held.claim, &write, patience).await?;
+            return Ok(if written { self.over(held, &write) } else { Driven::Lost });
+        };
+        held.journal.was_claimed(turn, claimed.stored.claims);
+        loop {
+            let Some(turn) = self.turn(&held.journal) else {
+                let status = held.journal.status(None);
+                return Ok(Driven::Over(status, Box::new(held.journal)));
+            };
+            let (journal, write) = match self.attempt(&mut held, turn, patience, stop).await {
+                Ended::Lost => return Ok(Driven::Lost),
+                Ended::StoreFailed(error) => return Err(error),
+                Ended::Unreadable(error) => return self.set_aside(&claimed, error).await,
+                Ended::Written(journal, write) => (journal, write),
+                Ended::ToWrite(journal, write) => {
+                    match self.write(&held.claim, &write, patience).await {
+                        Ok(true) => (journal, write),
+                        Ok(false) => return Ok(Driven::Lost),
+                        Err(error) => {
+                            let instead = self.too_large(&held, turn, &error);
+                            let Some((journal, write)) = instead else { return Err(error) };
+                            if !self.write(&held.claim, &write, patience).await? {
+                                return Ok(Driven::Lost);
+                            }
+                            (journal, write)
+                        }
+                    }
+                }
+            };
+            held.journal = journal;
+            match write.next {
+                SagaNext::Keep(_) => {}
+                SagaNext::After(wait) => {
+                    self.signal.due_after(wait);
+                    return Ok(Driven::Waits);
+                }
+                SagaNext::Never => return Ok(self.over(held, &write)),
+            }
+        }
+    }
+
+    /// What an instance of this list of steps has done.
+    pub(super) fn journal(&self, stored: &StoredSaga) -> Result<Journal> {
+        let journal = journal_of(stored)?;
+        let theirs = journal.steps.iter().map(|entry| &*entry.name);
+        if !theirs.eq(self.steps.iter().map(|step| &*step.options.name)) {
+            return Err(unreadable(stored, "its steps are others than its row says"));
+        }
+        Ok(journal)
+    }
+
+    fn over(&self, held: Held, write: &SagaWrite) -> Driven {
+        let (saga, id) = (&*self.saga, &*held.id);
+        match write.status {
+            SagaStatus::Completed => tracing::debug!(saga, id, "a saga is complete"),
+            SagaStatus::Unresolved => tracing::error!(
+                saga,
+                id,
+                "a saga is over and something is left of it: somebody has to look at it, and to say \
+                 so by `resolve`"
+            ),
+            _ => tracing::info!(saga, id, "a saga that failed is undone"),
+        }
+        self.signal.wake();
+        Driven::Over(write.status, Box::new(held.journal))
+    }
+
+    pub(super) fn turn(&self, journal: &Journal) -> Option<Turn> {
+        journal.turn(|step, stage| self.steps.get(step).is_some_and(|it| it.undo(stage).is_some()))
+    }
+
+    pub(super) fn limits(&self, turn: Turn) -> &Limits {
+        let options = &self.steps[turn.step()].options;
+        if turn.is_undo() { &options.compensation_limits } else { &options.limits }
+    }
+
+    /// What is written when a step has ended: where the instance stands, and that it goes on at
+    /// once, unless it is over or this process stops.
+    pub(super) fn onward(&self, journal: &mut Journal, now: SystemTime, stops: bool) -> SagaWrite {
+        let turn = self.turn(journal);
+        let next = match turn {
+            None => SagaNext::Never,
+            Some(_) if stops => SagaNext::After(Duration::ZERO),
+            Some(turn) => {
+                journal.begin(turn, now);
+                SagaNext::Keep(self.settings.lease)
+            }
+        };
+        SagaWrite::new(journal.status(turn), journal.write(), next)
+    }
+
+    /// What is written when an attempt has failed.
+    pub(super) fn after_failure(
+        &self,
+        held: &Held,
+        turn: Turn,
+        failure: Failure,
+        stops: bool,
+    ) -> (Journal, SagaWrite) {
+        let now = held.now();
+        let mut journal = held.journal.clone();
+        let step = &self.steps[turn.step()];
+        let (saga, id, name) = (&*self.saga, &*held.id, &*step.options.name);
+        let fatal = failure.fatal;
+        let reason = failure.reason.clone();
+        journal.attempt_failed(turn, failure, now);
+        let tries = journal.tries(turn);
+        let attempt = tries.begun;
+        let limits = self.limits(turn);
+        let late = !turn.is_undo() && held.is_late(now);
+        if !fatal && !late && limits.retry.retries(tries.failed, tries.age(now)) {
+            let pause = limits.retry.pause_after(tries.failed);
+            tracing::info!(
+                saga,
+                id,
+                step = name,
+                attempt,
+                reason,
+                ?pause,
+                "{} of a saga failed and is tried again",
+                part(turn)
+            );
+            let mut write = self.onward(&mut journal, now, stops || !pause.is_zero());
+            if !pause.is_zero() {
+                let most = if turn.is_undo() { None } else { held.left(now) };
+                write.next = SagaNext::After(most.map_or(pause, |most| pause.min(most)));
+            }
+            return (journal, write);
+        }
+        self.give_up(&mut journal, turn);
+        if turn.is_undo() {
+            tracing::error!(
+                saga,
+                id,
+                step = name,
+                attempts = attempt,
+                reason,
+                "a compensation failed: the step stays done, and somebody has to look at it"
+            );
+        } else {
+            tracing::warn!(
+                saga,
+                id,
+                step = name,
+                attempts = attempt,
+                reason,
+                in_doubt = journal.steps[turn.step()].action.in_doubt,
+                "a saga has failed; what it has done is undone"
+            );
+        }
+        let write = self.onward(&mut journal, now, stops);
+        (journal, write)
+    }
+
+    /// Tries no more.
+    pub(super) fn give_up(&self, journal: &mut Journal, turn: Turn) {
+        let asks = self.steps[turn.step()].undo(Stage::Failed).is_some();
+        journal.give_up(turn, asks);
+    }
+
+    /// What is written instead where what a step made is more than the store takes.
+    fn too_large(&self, held: &Held, turn: Turn, error: &Error) -> Option<(Journal, SagaWrite)> {
+        if error.kind() != crate::ErrorKind::TooLarge || turn.is_undo() {
+            return None;
+        }
+        let in_doubt = self.steps[turn.step()].action.leaves_doubt();
+        let reason = format!("what it made cannot be kept: {error}");
+        let failure = Failure { reason, in_doubt, fatal: true };
+        Some(self.after_failure(held, turn, failure, false))
+    }
+
+    /// Puts an instance down as it is, for a while: it cannot be gone on with, and others can.
+    async fn set_aside(&self, claimed: &ClaimedSaga, error: Error) -> Result<Driven> {
+        let ClaimedSaga { claim, stored } = claimed;
+        tracing::error!(
+            saga = %self.saga, id = id_of(&self.saga, &stored.key), %error,
+            "a saga cannot be gone on with and is left as it is; the next look is in {SET_ASIDE:?}"
+        );
+        let next = SagaNext::After(SET_ASIDE);
+        let write = SagaWrite::new(stored.status, stored.state.clone(), next);
+        if let Err(error) = self.store.write(claim, &write).await {
+            tracing::debug!(key = stored.key, %error, "putting it down failed; its lease runs out");
+        }
+        Err(error)
+    }
+}
+
+pub(super) fn part(turn: Turn) -> &'static str {
+    if turn.is_undo() { "a compensation" } else { "a step" }
+}

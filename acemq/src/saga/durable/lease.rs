@@ -1,0 +1,151 @@
+//! Holding an instance: renewing the lease while something runs, and writing under its fence.
+
+use std::{pin::pin, time::Duration};
+
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{SagaClaim, SagaStore, SagaWrite, engine::Engine};
+use crate::{
+    backoff::Backoff,
+    error::{Error, ErrorKind, Result},
+};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// How long one question to the store may take.
+const LONGEST_ANSWER: Duration = Duration::from_secs(30);
+
+/// How long a store that is away is asked again to write what has happened.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Patience {
+    For(Duration),
+    /// For as long as somebody waits for it.
+    Unbounded,
+}
+
+impl Patience {
+    /// Asks a store, and again while it is away.
+    pub(super) async fn asks<T, F>(self, doing: &str, question: impl Fn() -> F) -> Result<T>
+    where
+        F: Future<Output = Result<T>>,
+    {
+        let began = Instant::now();
+        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        loop {
+            match answer(doing, question()).await {
+                Err(error) if error.is_transient() && !self.is_over(began) => {
+                    tracing::debug!(%error, "{doing}: trying again");
+                    backoff.pause().await;
+                }
+                answered => return answered,
+            }
+        }
+    }
+
+    fn is_over(self, began: Instant) -> bool {
+        match self {
+            Self::For(bound) => began.elapsed() >= bound,
+            Self::Unbounded => false,
+        }
+    }
+}
+
+/// Waits for a store's answer, and not for ever.
+pub(super) async fn answer<T>(doing: &str, question: impl Future<Output = Result<T>>) -> Result<T> {
+    timeout(LONGEST_ANSWER, question).await.unwrap_or_else(|_| {
+        let text = format!("{doing}: the saga store gave no answer within {LONGEST_ANSWER:?}");
+        Err(Error::new(ErrorKind::Store, text))
+    })
+}
+
+impl<S: SagaStore> Engine<S> {
+    /// Runs something while the lease is renewed. `None` where it was lost, or may have been: what
+    /// ran is dropped then, since another process may run it as well. `fenced` is whether what runs
+    /// takes no effect by itself, and so is let to its end unless the lease is known to be lost.
+    pub(super) async fn under_lease<T>(
+        &self,
+        claim: &SagaClaim,
+        fenced: bool,
+        work: impl Future<Output = T>,
+    ) -> Option<T> {
+        let mut work = pin!(work);
+        tokio::select! {
+            biased;
+            ended = &mut work => Some(ended),
+            () = self.renew_until_lost(claim, fenced) => None,
+        }
+    }
+
+    async fn renew_until_lost(&self, claim: &SagaClaim, fenced: bool) {
+        let lease = self.settings.lease;
+        let mut held_until = Instant::now() + lease;
+        loop {
+            sleep(lease / 3).await;
+            let asked = Instant::now();
+            match timeout(lease / 3, self.store.renew(claim, lease)).await {
+                Ok(Ok(true)) => held_until = asked + lease,
+                Ok(Ok(false)) => return,
+                Ok(Err(error)) => tracing::debug!(key = claim.key(), %error, "renewing failed"),
+                Err(_) => tracing::debug!(key = claim.key(), "renewing took too long"),
+            }
+            if Instant::now() >= held_until && !fenced {
+                return;
+            }
+        }
+    }
+
+    /// Writes where an instance stands; `false` where the claim was lost. A store that is away is
+    /// asked again: nothing that has happened is forgotten for that.
+    ///
+    /// # Errors
+    /// A failure that does not pass, or one that outlasts the patience.
+    pub(super) async fn write(
+        &self,
+        claim: &SagaClaim,
+        write: &SagaWrite,
+        patience: Patience,
+    ) -> Result<bool> {
+        let began = Instant::now();
+        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        let mut said = false;
+        loop {
+            let written = answer("write a saga", self.store.write(claim, write)).await;
+            let error = match written {
+                Ok(true) => return Ok(true),
+                // One that failed before may have been written all the same.
+                Ok(false) if said => return self.has_landed(claim, write, patience).await,
+                Ok(false) => {
+                    tracing::warn!(
+                        key = claim.key(),
+                        "another process has taken over a saga: this one's lease ran out"
+                    );
+                    return Ok(false);
+                }
+                Err(error) => error,
+            };
+            if !error.is_transient() || patience.is_over(began) {
+                return Err(error);
+            }
+            if !std::mem::replace(&mut said, true) {
+                tracing::warn!(
+                    key = claim.key(), %error,
+                    "a saga cannot be written; it is held, and tried again until the store is back"
+                );
+            }
+            backoff.pause().await;
+        }
+    }
+
+    /// Whether a write whose answer was lost is there.
+    pub(super) async fn has_landed(
+        &self,
+        claim: &SagaClaim,
+        write: &SagaWrite,
+        patience: Patience,
+    ) -> Result<bool> {
+        let found = patience.asks("look at a saga", || self.store.find(claim.key())).await?;
+        Ok(found.is_some_and(|stored| {
+            stored.state == write.state && stored.status == write.status && stored.claims == 0
+        }))
+    }
+}
