@@ -1,17 +1,18 @@
-//! acemq's outbox, idempotency store and schema registry in the application's own database, over
-//! `sqlx`.
+//! acemq's outbox, idempotency store, saga store and schema registry in the application's own
+//! database, over `sqlx`.
 //!
 //! [`SqlOutbox`] adds messages in the caller's transaction and hands them to the relay;
 //! [`SqlIdempotency`] remembers which messages were handled, and gives handlers a
 //! [`HandlerTransaction`] in which their work and that memory commit together;
 //! [`SqlSchemaRegistry`] gives schemas their numbers. They share their tables with the family's
-//! other libraries. Leases follow the database's clock, whatever the hosts' clocks say.
+//! other libraries. [`SqlSagaStore`] keeps what durable sagas have done. Leases follow the
+//! database's clock, whatever the hosts' clocks say.
 //!
 //! | database | feature | types |
 //! |---|---|---|
-//! | PostgreSQL | `postgres` | `PostgresOutbox`, `PostgresIdempotency`, `PostgresSchemaRegistry` |
-//! | SQLite | `sqlite` | `SqliteOutbox`, `SqliteIdempotency`, `SqliteSchemaRegistry` |
-//! | MariaDB | `mysql` | `MySqlOutbox`, `MySqlIdempotency`, `MySqlSchemaRegistry` |
+//! | PostgreSQL | `postgres` | `PostgresOutbox`, `PostgresIdempotency`, `PostgresSchemaRegistry`, `PostgresSagaStore` |
+//! | SQLite | `sqlite` | `SqliteOutbox`, `SqliteIdempotency`, `SqliteSchemaRegistry`, `SqliteSagaStore` |
+//! | MariaDB | `mysql` | `MySqlOutbox`, `MySqlIdempotency`, `MySqlSchemaRegistry`, `MySqlSagaStore` |
 //!
 //! MariaDB has to be 10.6 or later; the tests run on 10.11. MySQL is untested, and does not know
 //! the collation of the tables that are made for MariaDB. With none of the features there is
@@ -35,6 +36,7 @@ mod name;
 mod outbox;
 #[cfg(feature = "postgres")]
 mod postgres;
+mod saga;
 mod schemas;
 mod session;
 #[cfg(feature = "sqlite")]
@@ -50,6 +52,7 @@ pub use crate::{
     database::SqlDatabase,
     idempotency::SqlIdempotency,
     outbox::{RecordStatement, SqlOutbox},
+    saga::SqlSagaStore,
     schemas::SqlSchemaRegistry,
     transaction::{HandlerTransaction, OpenTransaction, TransactionHold},
 };
@@ -66,6 +69,10 @@ pub type PostgresIdempotency = SqlIdempotency<sqlx::Postgres>;
 #[cfg(feature = "postgres")]
 pub type PostgresSchemaRegistry = SqlSchemaRegistry<sqlx::Postgres>;
 
+/// The store of durable sagas on PostgreSQL.
+#[cfg(feature = "postgres")]
+pub type PostgresSagaStore = SqlSagaStore<sqlx::Postgres>;
+
 /// The outbox on SQLite.
 #[cfg(feature = "sqlite")]
 pub type SqliteOutbox = SqlOutbox<sqlx::Sqlite>;
@@ -78,6 +85,10 @@ pub type SqliteIdempotency = SqlIdempotency<sqlx::Sqlite>;
 #[cfg(feature = "sqlite")]
 pub type SqliteSchemaRegistry = SqlSchemaRegistry<sqlx::Sqlite>;
 
+/// The store of durable sagas on SQLite.
+#[cfg(feature = "sqlite")]
+pub type SqliteSagaStore = SqlSagaStore<sqlx::Sqlite>;
+
 /// The outbox on MariaDB, over the driver that sqlx calls [`MySql`](sqlx::MySql).
 #[cfg(feature = "mysql")]
 pub type MySqlOutbox = SqlOutbox<sqlx::MySql>;
@@ -89,6 +100,10 @@ pub type MySqlIdempotency = SqlIdempotency<sqlx::MySql>;
 /// The schema registry on MariaDB, over the driver that sqlx calls [`MySql`](sqlx::MySql).
 #[cfg(feature = "mysql")]
 pub type MySqlSchemaRegistry = SqlSchemaRegistry<sqlx::MySql>;
+
+/// The store of durable sagas on MariaDB, over the driver that sqlx calls [`MySql`](sqlx::MySql).
+#[cfg(feature = "mysql")]
+pub type MySqlSagaStore = SqlSagaStore<sqlx::MySql>;
 
 /// The code in the README and the guide compiles and runs.
 #[cfg(all(doctest, feature = "sqlite"))]

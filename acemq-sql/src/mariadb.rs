@@ -11,6 +11,7 @@
 
 mod idempotency;
 mod outbox;
+mod saga;
 mod schemas;
 mod text;
 mod transaction;
@@ -28,8 +29,8 @@ use tokio::sync::Mutex;
 use self::text::{literal, literal_size, with_question_marks, with_values};
 use crate::{
     database::{
-        Dialect, Failure, IdempotencySql, OutboxOptions, OutboxSql, SchemasSql, SqlDatabase,
-        read_rows,
+        Dialect, Failure, IdempotencySql, OutboxOptions, OutboxSql, SagaSql, SchemasSql,
+        SqlDatabase, read_rows,
     },
     lead,
     statement::{Statement, Value},
@@ -74,6 +75,14 @@ impl Dialect<MySql> for MariaDbDialect {
 
     fn idempotency_schema(table: &Table) -> Vec<String> {
         idempotency::schema(table)
+    }
+
+    fn saga_sql(table: &Table, layout: &Layout) -> SagaSql {
+        saga::statements(table, layout)
+    }
+
+    fn saga_schema(table: &Table) -> Vec<String> {
+        saga::schema(table)
     }
 
     fn schemas_sql(table: &Table, _: &Layout) -> SchemasSql {

@@ -10,6 +10,7 @@
 mod idempotency;
 mod notify;
 mod outbox;
+mod saga;
 mod schemas;
 mod text;
 mod transaction;
@@ -26,7 +27,9 @@ use sqlx::{
 use tokio::sync::Mutex;
 
 use crate::{
-    database::{Dialect, IdempotencySql, OutboxOptions, OutboxSql, SchemasSql, SqlDatabase, bound},
+    database::{
+        Dialect, IdempotencySql, OutboxOptions, OutboxSql, SagaSql, SchemasSql, SqlDatabase, bound,
+    },
     lead,
     statement::{Planned, Statement},
     table::{Column, Kind, Layout, Look, Table, Times},
@@ -61,6 +64,14 @@ impl Dialect<Postgres> for PostgresDialect {
 
     fn idempotency_schema(table: &Table) -> Vec<String> {
         idempotency::schema(table)
+    }
+
+    fn saga_sql(table: &Table, layout: &Layout) -> SagaSql {
+        saga::statements(table, layout)
+    }
+
+    fn saga_schema(table: &Table) -> Vec<String> {
+        saga::schema(table)
     }
 
     fn schemas_sql(table: &Table, layout: &Layout) -> SchemasSql {

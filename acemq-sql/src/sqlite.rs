@@ -7,6 +7,7 @@
 mod idempotency;
 mod lead;
 mod outbox;
+mod saga;
 mod schemas;
 mod transaction;
 
@@ -21,7 +22,7 @@ use tokio::sync::Mutex;
 
 use crate::{
     database::{
-        Dialect, IdempotencySql, OutboxOptions, OutboxSql, SchemasSql, SqlDatabase, bound,
+        Dialect, IdempotencySql, OutboxOptions, OutboxSql, SagaSql, SchemasSql, SqlDatabase, bound,
         read_rows,
     },
     statement::Statement,
@@ -57,6 +58,14 @@ impl Dialect<Sqlite> for SqliteDialect {
 
     fn idempotency_schema(table: &Table) -> Vec<String> {
         idempotency::schema(table)
+    }
+
+    fn saga_sql(table: &Table, layout: &Layout) -> SagaSql {
+        saga::statements(table, layout)
+    }
+
+    fn saga_schema(table: &Table) -> Vec<String> {
+        saga::schema(table)
     }
 
     fn schemas_sql(table: &Table, _: &Layout) -> SchemasSql {

@@ -3,7 +3,10 @@ use std::sync::OnceLock;
 use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
 use testkit::{MariaDbDatabase, Proxy};
 
-database!(MySql, MySqlOutbox, MySqlIdempotency, MySqlSchemaRegistry, text: "CHAR");
+database!(
+    MySql, MySqlOutbox, MySqlIdempotency, MySqlSchemaRegistry, MySqlSagaStore,
+    text: "CHAR"
+);
 
 /// An hour ago and an hour ahead, in a column's type.
 pub(crate) const PAST: &str = "UTC_TIMESTAMP(6) - INTERVAL 1 HOUR";

@@ -6,12 +6,16 @@ use acemq::{ClaimedRecord, Envelope, OutboxRecord, OutboxStore, StoredRecord};
 
 /// What one kind of database is called and how a test writes to it by hand.
 macro_rules! database {
-    ($name:ident, $outbox:ident, $idempotency:ident, $schemas:ident, text: $text:literal) => {
+    (
+        $name:ident, $outbox:ident, $idempotency:ident, $schemas:ident, $sagas:ident,
+        text: $text:literal
+    ) => {
         pub(crate) type Db = sqlx::$name;
         pub(crate) type Pool = sqlx::Pool<Db>;
         pub(crate) type Outbox = acemq_sql::$outbox;
         pub(crate) type Idempotency = acemq_sql::$idempotency;
         pub(crate) type Schemas = acemq_sql::$schemas;
+        pub(crate) type Sagas = acemq_sql::$sagas;
 
         impl Database {
             pub(crate) async fn execute(&self, sql: &str) -> u64 {
@@ -48,6 +52,13 @@ macro_rules! database {
                 let registry = Schemas::new(self.pool.clone());
                 registry.create_table_if_absent().await.unwrap();
                 registry
+            }
+
+            /// A saga store whose table exists.
+            pub(crate) async fn sagas(&self) -> Sagas {
+                let store = Sagas::new(self.pool.clone());
+                store.create_table_if_absent().await.unwrap();
+                store
             }
 
             /// An idempotency store whose table exists.

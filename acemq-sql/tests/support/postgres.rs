@@ -1,7 +1,10 @@
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use testkit::{PostgresDatabase, Proxy};
 
-database!(Postgres, PostgresOutbox, PostgresIdempotency, PostgresSchemaRegistry, text: "TEXT");
+database!(
+    Postgres, PostgresOutbox, PostgresIdempotency, PostgresSchemaRegistry, PostgresSagaStore,
+    text: "TEXT"
+);
 
 /// An hour ago and an hour ahead, in a column's type.
 pub(crate) const PAST: &str = "clock_timestamp() - INTERVAL '1 hour'";

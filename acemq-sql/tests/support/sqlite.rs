@@ -3,7 +3,10 @@ use std::time::Duration;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions};
 use testkit::Proxy;
 
-database!(Sqlite, SqliteOutbox, SqliteIdempotency, SqliteSchemaRegistry, text: "TEXT");
+database!(
+    Sqlite, SqliteOutbox, SqliteIdempotency, SqliteSchemaRegistry, SqliteSagaStore,
+    text: "TEXT"
+);
 
 pub(crate) const PAST: &str = "strftime('%Y-%m-%d %H:%M:%f000', 'now', '-1 hour')";
 pub(crate) const FUTURE: &str = "strftime('%Y-%m-%d %H:%M:%f000', 'now', '+1 hour')";
