@@ -5,7 +5,7 @@
 //! begun after it is known as well.
 
 use std::{
-    sync::Arc,
+    sync::{Arc, atomic::AtomicUsize},
     time::{Duration, SystemTime},
 };
 
@@ -38,6 +38,8 @@ pub(super) struct Engine<S> {
     pub(super) store: S,
     pub(super) settings: Settings,
     pub(super) signal: Signal,
+    /// How many instances cannot be written for the time being.
+    pub(super) unwritten: AtomicUsize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -85,7 +87,15 @@ pub(super) enum Driven {
 impl<S: SagaStore> Engine<S> {
     pub(super) fn new(saga: String, store: S, settings: Settings, steps: Vec<Step<S>>) -> Self {
         let fingerprint = key::fingerprint(steps.iter().map(|step| &*step.options.name));
-        Self { saga: saga.into(), steps, fingerprint, store, settings, signal: Signal::new() }
+        Self {
+            saga: saga.into(),
+            steps,
+            fingerprint,
+            store,
+            settings,
+            signal: Signal::new(),
+            unwritten: AtomicUsize::new(0),
+        }
     }
 
     /// Drives an instance on from where it stands, until it is over, waits, or is lost; once `stop`

@@ -1,6 +1,10 @@
 //! Holding an instance: renewing the lease while something runs, and writing under its fence.
 
-use std::{pin::pin, time::Duration};
+use std::{
+    pin::pin,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
 
 use tokio::time::{Instant, sleep, timeout};
 
@@ -58,6 +62,22 @@ pub(super) async fn answer<T>(doing: &str, question: impl Future<Output = Result
     })
 }
 
+/// Counted for as long as it is there: something that has happened and is not written.
+struct Unwritten<'a>(&'a AtomicUsize);
+
+impl<'a> Unwritten<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Unwritten<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl<S: SagaStore> Engine<S> {
     /// Runs something while the lease is renewed. `None` where it was lost, or may have been: what
     /// ran is dropped then, since another process may run it as well. `fenced` is whether what runs
@@ -108,6 +128,7 @@ impl<S: SagaStore> Engine<S> {
         let began = Instant::now();
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         let mut said = false;
+        let mut _unwritten = None;
         loop {
             let written = answer("write a saga", self.store.write(claim, write)).await;
             let error = match written {
@@ -127,6 +148,7 @@ impl<S: SagaStore> Engine<S> {
                 return Err(error);
             }
             if !std::mem::replace(&mut said, true) {
+                _unwritten = Some(Unwritten::new(&self.unwritten));
                 tracing::warn!(
                     key = claim.key(), %error,
                     "a saga cannot be written; it is held, and tried again until the store is back"

@@ -257,6 +257,12 @@ impl Core {
             self.look_for_others(engine).await?;
             *next_look_for_others = Instant::now() + LOOK_FOR_OTHERS;
         }
+        if engine.unwritten.load(Ordering::Relaxed) > 0 {
+            // Their leases may be over: what has happened is written before anything is taken, or it
+            // would be this process that takes them over from itself.
+            self.look_for_others(engine).await?;
+            return Ok(true);
+        }
         while in_hand.try_join_next().is_some() {}
         let room = self.settings.concurrency.saturating_sub(in_hand.len());
         if room == 0 {

@@ -96,6 +96,21 @@ async fn instances_are_listed_by_where_they_stand_and_how_long_they_have() {
     assert_eq!(listed(SagaFilter::new()).await, ["a", "c"]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_maintenance_removes_what_is_over_and_leaves_what_is_not() {
+    let (store, trace) = (MemorySagaStore::new(), Trace::default());
+    let saga = three_steps(store.clone(), &trace);
+    assert!(saga.run("over", &1).await.unwrap().is_complete());
+    let _ = saga.start("going", &1).await.unwrap();
+    let mq = crate::connect("memory://saga-maintenance").await.unwrap();
+    let maintenance = crate::Maintenance::builder(&mq).sagas(store.clone(), LEASE).start();
+    tokio::time::sleep(3 * 3_600 * SECOND).await;
+    assert_eq!(maintenance.purged(), 1);
+    let left = saga.instances().list(&SagaFilter::new()).await.unwrap();
+    assert_eq!(left.into_iter().map(|saga| saga.id).collect::<Vec<_>>(), ["going"]);
+    mq.close().await.unwrap();
+}
+
 /// Writes a state by hand.
 async fn tampered(store: &MemorySagaStore, saga: &Numbers, id: &str, state: String) {
     let _ = saga.start(id, &1).await.unwrap();
