@@ -1,10 +1,6 @@
 //! The store of durable sagas on every database, one suite.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "what goes wrong here is a failure of the test"
-)]
+#![expect(clippy::unwrap_used, reason = "what goes wrong here is a failure of the test")]
 
 #[path = "../support/mod.rs"]
 mod support;

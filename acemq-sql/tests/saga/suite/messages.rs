@@ -32,7 +32,7 @@ async fn messages_go_out_through_the_relay_and_their_replies_go_on_with_the_saga
     let Some(database) = Database::create().await else { return };
     let outbox = database.outbox().await;
     let store = database.sagas().await.outbox(outbox.clone());
-    let mq = acemq::connect(&format!("memory://{}", unique("trip"))).await.unwrap();
+    let mq = acemq::connect(format!("memory://{}", unique("trip"))).await.unwrap();
     for queue in ["rooms.wanted", "rooms.booked"] {
         mq.declare_queue(&Queue::new(queue).dead_letters()).await.unwrap();
     }

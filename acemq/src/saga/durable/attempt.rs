@@ -105,7 +105,7 @@ impl<S: SagaStore> Engine<S> {
                     let stamped = |record: OutboxRecord| {
                         record
                             .with_header(envelope::CORRELATION, held.claim.key())
-                            .with_header(STEP, &*step.options.name)
+                            .with_header(STEP, &step.options.name)
                     };
                     records.into_iter().map(stamped).collect()
                 })

@@ -194,7 +194,7 @@ impl Journal {
     /// What the insert could not know: when that was.
     pub(super) fn was_begun_at(&mut self, time: SystemTime) {
         if let Some(first) = self.steps.first_mut().filter(|first| first.action.begun > 0) {
-            first.action.first_at.get_or_insert(micros(time));
+            first.action.first_at.get_or_insert_with(|| micros(time));
         }
     }
 
@@ -241,7 +241,7 @@ impl Journal {
         if !tries.under_way {
             tries.under_way = true;
             tries.begun = tries.begun.saturating_add(1);
-            tries.first_at.get_or_insert(micros(now));
+            tries.first_at.get_or_insert_with(|| micros(now));
         }
     }
 

@@ -55,7 +55,8 @@ struct Settings {
 /// workers, in any number of processes, can do so at the same time.
 ///
 /// Dropping it stops it at once: the instances in hand go on elsewhere when their lease has run out.
-/// [`close`](Self::close) lets the steps in hand end.
+/// [`close`](Self::close) lets the steps in hand end. It belongs to no client, so close it before what
+/// its steps use: the client, the pool.
 #[must_use = "dropping a worker stops it"]
 pub struct SagaWorker {
     core: Arc<Core>,

@@ -37,7 +37,7 @@ async fn a_compensation_that_fails_always_leaves_it_unresolved_and_the_others_st
         move |_: u32, step: StepContext| {
             tries.note(format!("#{}", step.attempt()));
             async move {
-                assert!(step.attempt() % 2 == 0, "it panics every other time");
+                assert!(step.attempt().is_multiple_of(2), "it panics every other time");
                 Err::<(), _>(HandlerError::transient("the bank is shut"))
             }
         }
