@@ -17,7 +17,7 @@ use super::{
 use crate::{
     consume::{CommitError, HandlerError},
     envelope,
-    error::Error,
+    error::{Error, ErrorKind},
     outbox::OutboxRecord,
     saga::attempts::{Failed, once},
 };
@@ -72,8 +72,8 @@ impl<S: SagaStore> Engine<S> {
             }
         };
         let (Some(work), Some(given)) = (work, given) else {
-            // `turn` and `Journal::read` have seen to both.
-            return Ended::Lost;
+            let text = format!("go on with saga {}: its state contradicts itself", held.claim.key());
+            return Ended::Unreadable(Error::new(ErrorKind::Decode, text));
         };
         let context = StepContext {
             saga: Arc::clone(&self.saga),
@@ -121,11 +121,7 @@ impl<S: SagaStore> Engine<S> {
     fn hindrance(&self, held: &Held, turn: Turn) -> Option<Failure> {
         let now = held.now();
         let tries = held.journal.tries(turn);
-        let leaves_doubt = match turn {
-            Turn::Undo(_) => false,
-            Turn::Act(step) | Turn::Await(step) => self.steps[step].action.leaves_doubt(),
-        };
-        let in_doubt = tries.crashed > 0 && leaves_doubt;
+        let in_doubt = tries.crashed > 0 && self.leaves_doubt(turn);
         if let Turn::Await(_) = turn {
             let waited = match held.is_late(now) {
                 true => "before the saga's deadline".to_owned(),
@@ -177,7 +173,7 @@ impl<S: SagaStore> Engine<S> {
             }
             Some(Ok(Called::Made(made))) => made,
             Some(Ok(Called::Unreadable(error))) => {
-                return Ended::Unreadable(self.unreadable(held, turn, &error));
+                return self.unreadable(held, turn, &error, stops);
             }
             Some(failed) => {
                 let failure = self.failure(held, turn, failed);
@@ -200,7 +196,7 @@ impl<S: SagaStore> Engine<S> {
 
     /// A call that did not succeed, as a failure of the attempt.
     fn failure<T>(&self, held: &Held, turn: Turn, failed: Result<Called<T>, Failed>) -> Failure {
-        let leaves_doubt = !turn.is_undo() && self.steps[turn.step()].action.leaves_doubt();
+        let leaves_doubt = self.leaves_doubt(turn);
         let crashed = held.journal.tries(turn).crashed > 0;
         match failed {
             Err(Failed { error, in_doubt }) => Failure {
@@ -222,16 +218,21 @@ impl<S: SagaStore> Engine<S> {
         }
     }
 
-    fn unreadable(&self, held: &Held, turn: Turn, error: &Error) -> Error {
-        Error::new(
-            error.kind(),
-            format!(
-                "go on with saga {}: what its step \"{}\" is given is not what this program's step \
-                 takes: {error}",
-                held.claim.key(),
-                self.steps[turn.step()].options.name
-            ),
-        )
+    /// What is given to a part of a step is not its type: the step is left to a program that takes
+    /// it, and a compensation to a person, who can resolve it or have it run once more.
+    fn unreadable(&self, held: &Held, turn: Turn, error: &Error, stops: bool) -> Ended {
+        let text = format!(
+            "go on with saga {}: what its step \"{}\" is given is not what this program's step \
+             takes: {error}",
+            held.claim.key(),
+            self.steps[turn.step()].options.name
+        );
+        if turn.is_undo() {
+            let failure = Failure { reason: text, in_doubt: false, fatal: true };
+            let (journal, write) = self.after_failure(held, turn, failure, stops);
+            return Ended::ToWrite(journal, write);
+        }
+        Ended::Unreadable(Error::new(error.kind(), text))
     }
 
     /// Runs a step in a transaction, and again where the database has undone that.
@@ -303,9 +304,9 @@ impl<S: SagaStore> Engine<S> {
                 };
             }
             Ok(Called::Unreadable(error)) => {
-                let error = self.unreadable(held, turn, &error);
+                let ended = self.unreadable(held, turn, &error, stop.is_cancelled());
                 let _ = timeout(LONGEST_ROLLBACK, open.roll_back()).await;
-                return RunEnded::Ended(Ended::Unreadable(error));
+                return RunEnded::Ended(ended);
             }
             Ok(Called::Unwritable(error)) => {
                 let _ = timeout(LONGEST_ROLLBACK, open.roll_back()).await;
@@ -326,7 +327,7 @@ impl<S: SagaStore> Engine<S> {
             Ok(Err(error)) => error,
             Err(_) => {
                 let text = format!("commit a step: no answer within {LONGEST_COMMIT:?}");
-                CommitError::Unknown(Error::new(crate::ErrorKind::Store, text))
+                CommitError::Unknown(Error::new(ErrorKind::Store, text))
             }
         };
         tracing::info!(

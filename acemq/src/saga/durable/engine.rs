@@ -13,17 +13,17 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    ClaimedSaga, SagaNext, SagaStatus, SagaStore, SagaWrite, StoredSaga,
+    ClaimedSaga, SagaClaim, SagaNext, SagaStatus, SagaStore, SagaWrite, StoredSaga,
     attempt::Ended,
     held::{Held, id_of, journal_of, unreadable},
     journal::{Failure, Journal, Stage, Turn},
     key,
-    lease::Patience,
+    lease::{NotWritten, Patience, answer},
     signal::Signal,
     work::Work,
 };
 use crate::{
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     saga::{attempts::Limits, step::StepOptions},
 };
 
@@ -102,7 +102,7 @@ impl<S: SagaStore> Engine<S> {
     /// is cancelled, until the step in hand has ended.
     ///
     /// # Errors
-    /// An instance that cannot be read, which is set aside; a store that failed for good, or for
+    /// An instance that cannot be read or written, which is set aside; a store that was away for
     /// longer than the patience.
     pub(super) async fn drive(
         &self,
@@ -111,39 +111,59 @@ impl<S: SagaStore> Engine<S> {
         patience: Patience,
         stop: &CancellationToken,
     ) -> Result<Driven> {
-        let mut held = match self.journal(&claimed.stored) {
-            Ok(journal) => Held::new(&self.saga, &claimed, journal, read),
-            Err(error) => return self.set_aside(&claimed, error).await,
-        };
-        let Some(turn) = self.turn(&held.journal) else {
-            // Somebody has written it over by hand, or a compensation is not there any more.
-            let now = held.now();
-            let write = self.onward(&mut held.journal, now, true);
-            let written = self.write(&held.claim, &write, patience).await?;
-            return Ok(if written { self.over(held, &write) } else { Driven::Lost });
-        };
-        held.journal.was_claimed(turn, claimed.stored.claims);
+        match self.hold(&claimed, read) {
+            Ok(held) => self.go_on(held, patience, stop).await,
+            Err(error) => self.leave(&claimed, error).await,
+        }
+    }
+
+    /// What this process holds by a claim, asked for at that moment.
+    pub(super) fn hold(&self, claimed: &ClaimedSaga, asked: Instant) -> Result<Held> {
+        let journal = self.journal(&claimed.stored)?;
+        let mut held = Held::new(&self.saga, claimed, journal, asked);
+        if let Some(turn) = self.turn(&held.journal) {
+            held.journal.was_claimed(turn, claimed.stored.claims);
+        }
+        Ok(held)
+    }
+
+    /// Drives an instance on, as [`drive`](Self::drive) says.
+    pub(super) async fn go_on(
+        &self,
+        mut held: Held,
+        patience: Patience,
+        stop: &CancellationToken,
+    ) -> Result<Driven> {
         loop {
-            let Some(turn) = self.turn(&held.journal) else {
-                let status = held.journal.status(None);
-                return Ok(Driven::Over(status, Box::new(held.journal)));
+            let turn = self.turn(&held.journal);
+            let ended = match turn {
+                Some(turn) => self.attempt(&mut held, turn, patience, stop).await,
+                // Somebody has written it over by hand, or a compensation is not there any more.
+                None => {
+                    let mut journal = held.journal.clone();
+                    let write = self.onward(&mut journal, held.now(), true);
+                    Ended::ToWrite(journal, write)
+                }
             };
-            let (journal, write) = match self.attempt(&mut held, turn, patience, stop).await {
+            let (journal, write) = match ended {
                 Ended::Lost => return Ok(Driven::Lost),
                 Ended::StoreFailed(error) => return Err(error),
-                Ended::Unreadable(error) => return self.set_aside(&claimed, error).await,
+                Ended::Unreadable(error) => {
+                    turn.into_iter().for_each(|turn| held.journal.not_begun(turn));
+                    return self.set_aside(&held, error).await;
+                }
                 Ended::Written(journal, write) => (journal, write),
                 Ended::ToWrite(journal, write) => {
-                    match self.write(&held.claim, &write, patience).await {
-                        Ok(true) => (journal, write),
-                        Ok(false) => return Ok(Driven::Lost),
-                        Err(error) => {
-                            let instead = self.too_large(&held, turn, &error);
-                            let Some((journal, write)) = instead else { return Err(error) };
-                            if !self.write(&held.claim, &write, patience).await? {
-                                return Ok(Driven::Lost);
+                    match self.write_or_less(&held, turn, journal, write, patience).await {
+                        Ok(Some(written)) => written,
+                        Ok(None) => return Ok(Driven::Lost),
+                        Err(NotWritten::Away(error)) => return Err(error),
+                        Err(NotWritten::Refused(error)) => {
+                            if let Some(turn) = turn {
+                                let in_doubt = self.leaves_doubt(turn);
+                                held.journal.was_not_written(turn, in_doubt);
                             }
-                            (journal, write)
+                            return self.set_aside(&held, error).await;
                         }
                     }
                 }
@@ -279,28 +299,64 @@ impl<S: SagaStore> Engine<S> {
         journal.give_up(turn, asks);
     }
 
-    /// What is written instead where what a step made is more than the store takes.
-    fn too_large(&self, held: &Held, turn: Turn, error: &Error) -> Option<(Journal, SagaWrite)> {
-        if error.kind() != crate::ErrorKind::TooLarge || turn.is_undo() {
-            return None;
-        }
-        let in_doubt = self.steps[turn.step()].action.leaves_doubt();
-        let reason = format!("what it made cannot be kept: {error}");
-        let failure = Failure { reason, in_doubt, fatal: true };
-        Some(self.after_failure(held, turn, failure, false))
+    /// Whether an attempt that nobody has seen the end of may have been done, so that somebody has
+    /// to ask.
+    pub(super) fn leaves_doubt(&self, turn: Turn) -> bool {
+        !turn.is_undo() && self.steps[turn.step()].action.leaves_doubt()
     }
 
-    /// Puts an instance down as it is, for a while: it cannot be gone on with, and others can.
-    async fn set_aside(&self, claimed: &ClaimedSaga, error: Error) -> Result<Driven> {
+    /// Writes what an attempt came to, or that it has failed, where what it made is more than the
+    /// store takes. `None` where the claim was lost.
+    async fn write_or_less(
+        &self,
+        held: &Held,
+        turn: Option<Turn>,
+        journal: Journal,
+        write: SagaWrite,
+        patience: Patience,
+    ) -> Result<Option<(Journal, SagaWrite)>, NotWritten> {
+        let (turn, error) = match (self.write(&held.claim, &write, patience).await, turn) {
+            (Ok(written), _) => return Ok(written.then_some((journal, write))),
+            (Err(NotWritten::Refused(error)), Some(turn))
+                if error.kind() == ErrorKind::TooLarge && !turn.is_undo() =>
+            {
+                (turn, error)
+            }
+            (Err(not_written), _) => return Err(not_written),
+        };
+        let reason = format!("what it made cannot be kept: {error}");
+        let failure = Failure { reason, in_doubt: self.leaves_doubt(turn), fatal: true };
+        let (journal, write) = self.after_failure(held, turn, failure, false);
+        let written = self.write(&held.claim, &write, patience).await?;
+        Ok(written.then_some((journal, write)))
+    }
+
+    /// Puts an instance down for a while, as it stands: it cannot be gone on with, and others can.
+    async fn set_aside(&self, held: &Held, error: Error) -> Result<Driven> {
+        let status = held.journal.status(self.turn(&held.journal));
+        self.put_aside(&held.claim, status, held.journal.write(), error).await
+    }
+
+    /// The same for one whose state cannot be read: that stays as it is.
+    pub(super) async fn leave(&self, claimed: &ClaimedSaga, error: Error) -> Result<Driven> {
         let ClaimedSaga { claim, stored } = claimed;
+        self.put_aside(claim, stored.status, stored.state.clone(), error).await
+    }
+
+    async fn put_aside(
+        &self,
+        claim: &SagaClaim,
+        status: SagaStatus,
+        state: String,
+        error: Error,
+    ) -> Result<Driven> {
         tracing::error!(
-            saga = %self.saga, id = id_of(&self.saga, &stored.key), %error,
+            saga = %self.saga, id = id_of(&self.saga, claim.key()), %error,
             "a saga cannot be gone on with and is left as it is; the next look is in {SET_ASIDE:?}"
         );
-        let next = SagaNext::After(SET_ASIDE);
-        let write = SagaWrite::new(stored.status, stored.state.clone(), next);
-        if let Err(error) = self.store.write(claim, &write).await {
-            tracing::debug!(key = stored.key, %error, "putting it down failed; its lease runs out");
+        let write = SagaWrite::new(status, state, SagaNext::After(SET_ASIDE));
+        if let Err(error) = answer("put a saga down", self.store.write(claim, &write)).await {
+            tracing::debug!(key = claim.key(), %error, "it is not put down; its lease runs out");
         }
         Err(error)
     }

@@ -245,6 +245,24 @@ impl Journal {
         }
     }
 
+    /// The attempt that is noted as under way is not made.
+    pub(super) fn not_begun(&mut self, turn: Turn) {
+        let tries = self.tries_mut(turn);
+        if std::mem::take(&mut tries.under_way) {
+            tries.begun = tries.begun.saturating_sub(1);
+        }
+        if tries.begun == 0 {
+            tries.first_at = None;
+        }
+    }
+
+    /// The attempt was made, and what came of it could not be written.
+    pub(super) fn was_not_written(&mut self, turn: Turn, in_doubt: bool) {
+        let tries = self.tries_mut(turn);
+        tries.under_way = false;
+        tries.in_doubt |= in_doubt;
+    }
+
     pub(super) fn done(&mut self, step: usize, made: String, now: SystemTime) {
         let entry = &mut self.steps[step];
         entry.stage = Stage::Done;

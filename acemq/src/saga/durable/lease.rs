@@ -54,6 +54,14 @@ impl Patience {
     }
 }
 
+/// Why what has happened is not written.
+pub(super) enum NotWritten {
+    /// The store is away.
+    Away(Error),
+    /// It refuses that, and trying again does not help.
+    Refused(Error),
+}
+
 /// Waits for a store's answer, and not for ever.
 pub(super) async fn answer<T>(doing: &str, question: impl Future<Output = Result<T>>) -> Result<T> {
     timeout(LONGEST_ANSWER, question).await.unwrap_or_else(|_| {
@@ -118,13 +126,13 @@ impl<S: SagaStore> Engine<S> {
     /// asked again: nothing that has happened is forgotten for that.
     ///
     /// # Errors
-    /// A failure that does not pass, or one that outlasts the patience.
+    /// A refusal, or a store that is away for longer than the patience.
     pub(super) async fn write(
         &self,
         claim: &SagaClaim,
         write: &SagaWrite,
         patience: Patience,
-    ) -> Result<bool> {
+    ) -> Result<bool, NotWritten> {
         let began = Instant::now();
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         let mut said = false;
@@ -134,7 +142,10 @@ impl<S: SagaStore> Engine<S> {
             let error = match written {
                 Ok(true) => return Ok(true),
                 // One that failed before may have been written all the same.
-                Ok(false) if said => return self.has_landed(claim, write, patience).await,
+                Ok(false) if said => {
+                    let landed = self.has_landed(claim, write, patience).await;
+                    return landed.map_err(NotWritten::Away);
+                }
                 Ok(false) => {
                     tracing::warn!(
                         key = claim.key(),
@@ -144,8 +155,11 @@ impl<S: SagaStore> Engine<S> {
                 }
                 Err(error) => error,
             };
-            if !error.is_transient() || patience.is_over(began) {
-                return Err(error);
+            if !error.is_transient() {
+                return Err(NotWritten::Refused(error));
+            }
+            if patience.is_over(began) {
+                return Err(NotWritten::Away(error));
             }
             if !std::mem::replace(&mut said, true) {
                 _unwritten = Some(Unwritten::new(&self.unwritten));
