@@ -10,7 +10,7 @@ use super::{
     engine::{Engine, part},
     held::Held,
     journal::{Failure, Journal, Turn},
-    lease::Patience,
+    lease::{Landed, Patience},
     transaction::why,
     work::{Called, InTransaction, Work},
 };
@@ -343,9 +343,10 @@ impl<S: SagaStore> Engine<S> {
             }
             // The row decides.
             CommitError::Unknown(error) => {
-                match self.has_landed(&held.claim, &write, patience).await {
-                    Ok(true) => RunEnded::Ended(Ended::Written(journal, write)),
-                    Ok(false) => RunEnded::Undone(Failed {
+                match self.landed(&held.claim, &write, patience).await {
+                    Ok(Landed::Yes) => RunEnded::Ended(Ended::Written(journal, write)),
+                    Ok(Landed::Lost) => RunEnded::Ended(Ended::Lost),
+                    Ok(Landed::No) => RunEnded::Undone(Failed {
                         error: HandlerError::transient(error),
                         in_doubt: false,
                     }),

@@ -8,7 +8,7 @@ use std::{
 
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{SagaClaim, SagaStore, SagaWrite, engine::Engine};
+use super::{SagaClaim, SagaStore, SagaWrite, StoredSaga, engine::Engine};
 use crate::{
     backoff::Backoff,
     error::{Error, ErrorKind, Result},
@@ -60,6 +60,16 @@ pub(super) enum NotWritten {
     Away(Error),
     /// It refuses that, and trying again does not help.
     Refused(Error),
+}
+
+/// What became of a write whose answer was lost.
+#[derive(PartialEq)]
+pub(super) enum Landed {
+    Yes,
+    /// And the claim is still held.
+    No,
+    /// The claim was lost.
+    Lost,
 }
 
 /// Waits for a store's answer, and not for ever.
@@ -143,8 +153,8 @@ impl<S: SagaStore> Engine<S> {
                 Ok(true) => return Ok(true),
                 // One that failed before may have been written all the same.
                 Ok(false) if said => {
-                    let landed = self.has_landed(claim, write, patience).await;
-                    return landed.map_err(NotWritten::Away);
+                    let landed = self.landed(claim, write, patience).await;
+                    return Ok(landed.map_err(NotWritten::Away)? == Landed::Yes);
                 }
                 Ok(false) => {
                     tracing::warn!(
@@ -173,15 +183,24 @@ impl<S: SagaStore> Engine<S> {
     }
 
     /// Whether a write whose answer was lost is there.
-    pub(super) async fn has_landed(
+    pub(super) async fn landed(
         &self,
         claim: &SagaClaim,
         write: &SagaWrite,
         patience: Patience,
-    ) -> Result<bool> {
+    ) -> Result<Landed> {
+        // What is still under way has the row: whoever renews waits until it has ended, and whoever
+        // only reads does not.
+        let lease = self.settings.lease;
+        let is_held = patience.asks("renew a claim", || self.store.renew(claim, lease)).await?;
         let found = patience.asks("look at a saga", || self.store.find(claim.key())).await?;
-        Ok(found.is_some_and(|stored| {
+        let is_there = |stored: StoredSaga| {
             stored.state == write.state && stored.status == write.status && stored.claims == 0
-        }))
+        };
+        Ok(match found.is_some_and(is_there) {
+            true => Landed::Yes,
+            false if is_held => Landed::No,
+            false => Landed::Lost,
+        })
     }
 }

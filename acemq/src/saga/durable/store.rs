@@ -56,7 +56,9 @@ pub trait SagaStore: Send + Sync + 'static {
         write: &SagaWrite,
     ) -> impl Future<Output = Result<bool>> + Send;
 
-    /// Extends a claim by another lease; `false` when it was lost.
+    /// Extends a claim by another lease; `false` when it was lost. It waits for a write under that
+    /// claim that is still under way, also for one whose caller has gone: what is read after it is
+    /// what became of that.
     fn renew(
         &self,
         claim: &SagaClaim,
