@@ -133,7 +133,8 @@ impl<S: SagaStore> Engine<S> {
     }
 
     /// Writes where an instance stands; `false` where the claim was lost. A store that is away is
-    /// asked again: nothing that has happened is forgotten for that.
+    /// asked again: nothing that has happened is forgotten for that. One that answers everything but
+    /// this write for longer than a lease has refused it.
     ///
     /// # Errors
     /// A refusal, or a store that is away for longer than the patience.
@@ -143,40 +144,49 @@ impl<S: SagaStore> Engine<S> {
         write: &SagaWrite,
         patience: Patience,
     ) -> Result<bool, NotWritten> {
+        let lease = self.settings.lease;
         let began = Instant::now();
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         let mut said = false;
-        let mut _unwritten = None;
+        let mut refused_since = None;
+        let mut unwritten = None;
         loop {
-            let written = answer("write a saga", self.store.write(claim, write)).await;
-            let error = match written {
+            let asked = Instant::now();
+            let error = match answer("write a saga", self.store.write(claim, write)).await {
                 Ok(true) => return Ok(true),
                 // One that failed before may have been written all the same.
                 Ok(false) if said => {
                     let landed = self.landed(claim, write, patience).await;
                     return Ok(landed.map_err(NotWritten::Away)? == Landed::Yes);
                 }
-                Ok(false) => {
-                    tracing::warn!(
-                        key = claim.key(),
-                        "another process has taken over a saga: this one's lease ran out"
-                    );
-                    return Ok(false);
-                }
+                Ok(false) => return Ok(taken_over(claim)),
                 Err(error) => error,
             };
             if !error.is_transient() {
                 return Err(NotWritten::Refused(error));
             }
-            if patience.is_over(began) {
-                return Err(NotWritten::Away(error));
-            }
             if !std::mem::replace(&mut said, true) {
-                _unwritten = Some(Unwritten::new(&self.unwritten));
                 tracing::warn!(
                     key = claim.key(), %error,
                     "a saga cannot be written; it is held, and tried again until the store is back"
                 );
+            }
+            unwritten.get_or_insert_with(|| Unwritten::new(&self.unwritten));
+            match self.landed(claim, write, Patience::For(Duration::ZERO)).await {
+                Ok(Landed::Yes) => return Ok(true),
+                Ok(Landed::Lost) => return Ok(taken_over(claim)),
+                // A store that answers everything else is not away: it refuses this one.
+                Ok(Landed::No) => {
+                    unwritten = None;
+                    let since = *refused_since.get_or_insert(asked);
+                    if since.elapsed() >= lease || patience.is_over(began) {
+                        return Err(NotWritten::Refused(error));
+                    }
+                }
+                Err(_) => refused_since = None,
+            }
+            if patience.is_over(began) {
+                return Err(NotWritten::Away(error));
             }
             backoff.pause().await;
         }
@@ -203,4 +213,13 @@ impl<S: SagaStore> Engine<S> {
             false => Landed::Lost,
         })
     }
+}
+
+/// Says that a claim is lost, which is a write's `false`.
+fn taken_over(claim: &SagaClaim) -> bool {
+    tracing::warn!(
+        key = claim.key(),
+        "another process has taken over a saga: this one's lease ran out"
+    );
+    false
 }

@@ -23,7 +23,7 @@ use super::{
     held::id_of,
     lease::{Patience, answer},
 };
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 const CONCURRENCY: usize = 10;
 const POLL: Duration = Duration::from_secs(1);
@@ -69,7 +69,8 @@ pub struct SagaWorker {
 pub enum SagaWorkerState {
     /// It looks for instances and goes on with what it finds.
     Active,
-    /// Its last look at the store failed. It looks again and again, and nothing is lost.
+    /// Its last look at the store failed, or what has happened to an instance cannot be written. It
+    /// tries again and again, and nothing is lost.
     Failing {
         /// What it failed with.
         reason: String,
@@ -99,6 +100,13 @@ pub struct SagaWorkerCounters {
     /// How many instances have another list of steps and are left as they are, by the last look;
     /// 20 at most.
     pub other_steps: u64,
+}
+
+/// What is kept from one look at the store to the next.
+struct Looks {
+    next_for_others: Instant,
+    /// Since when the store answers although something is not written.
+    answers_since: Option<Instant>,
 }
 
 struct Core {
@@ -221,10 +229,10 @@ impl Core {
         let mut in_hand = JoinSet::new();
         let mut pause = FIRST_PAUSE;
         let mut changes = engine.signal.listen();
-        let mut next_look_for_others = Instant::now();
+        let mut looks = Looks { next_for_others: Instant::now(), answers_since: None };
         while !self.closing.is_cancelled() {
             changes.mark_unchanged();
-            match self.look(engine, &mut in_hand, &mut next_look_for_others).await {
+            match self.look(engine, &mut in_hand, &mut looks).await {
                 Ok(is_full) => {
                     pause = FIRST_PAUSE;
                     self.turn_to(SagaWorkerState::Active);
@@ -251,19 +259,14 @@ impl Core {
         self: &Arc<Self>,
         engine: &Arc<Engine<S>>,
         in_hand: &mut JoinSet<()>,
-        next_look_for_others: &mut Instant,
+        looks: &mut Looks,
     ) -> Result<bool> {
-        if Instant::now() >= *next_look_for_others {
+        if Instant::now() >= looks.next_for_others {
             answer("look at the saga store", engine.store.check()).await?;
             self.look_for_others(engine).await?;
-            *next_look_for_others = Instant::now() + LOOK_FOR_OTHERS;
+            looks.next_for_others = Instant::now() + LOOK_FOR_OTHERS;
         }
-        if engine.unwritten.load(Ordering::Relaxed) > 0 {
-            // Their leases may be over: what has happened is written before anything is taken, or it
-            // would be this process that takes them over from itself.
-            self.look_for_others(engine).await?;
-            return Ok(true);
-        }
+        self.writes_first(engine, looks).await?;
         while in_hand.try_join_next().is_some() {}
         let room = self.settings.concurrency.saturating_sub(in_hand.len());
         if room == 0 {
@@ -280,6 +283,31 @@ impl Core {
             in_hand.spawn(async move { core.drive(&engine, claimed, read).await });
         }
         Ok(is_full)
+    }
+
+    /// Takes nothing while something that has happened is not written: its lease may be over, and it
+    /// would be this process that takes it over from itself. But a store that answers for a whole
+    /// lease is back, and then one instance holds up no others.
+    async fn writes_first<S: SagaStore>(
+        &self,
+        engine: &Engine<S>,
+        looks: &mut Looks,
+    ) -> Result<()> {
+        if engine.unwritten.load(Ordering::Relaxed) == 0 {
+            looks.answers_since = None;
+            return Ok(());
+        }
+        // No instance is called so: each key has a slash.
+        let asked = answer("look at the saga store", engine.store.find(&engine.saga)).await;
+        if let Err(error) = asked {
+            looks.answers_since = None;
+            return Err(error);
+        }
+        if looks.answers_since.get_or_insert_with(Instant::now).elapsed() >= engine.settings.lease {
+            return Ok(());
+        }
+        let text = "what has happened to a saga cannot be written, and is before others are taken";
+        Err(Error::new(ErrorKind::Store, text))
     }
 
     async fn drive<S: SagaStore>(&self, engine: &Engine<S>, claimed: ClaimedSaga, read: Instant) {
