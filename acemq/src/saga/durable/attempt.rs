@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -40,8 +40,8 @@ pub(super) enum Ended {
     StoreFailed(Error),
     /// Not begun: what it was to be given cannot be read.
     Unreadable(Error),
-    /// What follows is written, with what the step did.
-    Written(Journal, SagaWrite),
+    /// What follows is written, with what the step did; asked for at that moment.
+    Written(Journal, SagaWrite, Instant),
     ToWrite(Journal, SagaWrite),
 }
 
@@ -85,7 +85,7 @@ impl<S: SagaStore> Engine<S> {
         match work {
             Work::Local(call) => {
                 let called = once(limit, async { call(given, context).await });
-                let called = self.under_lease(&held.claim, false, called).await;
+                let called = self.under_lease(held, false, called).await;
                 self.settle(held, turn, called, stop, |journal, made| {
                     match turn {
                         Turn::Undo(place) => journal.undone(place, held.now()),
@@ -96,7 +96,7 @@ impl<S: SagaStore> Engine<S> {
             }
             Work::Message(call) => {
                 let called = once(limit, async { call(given, context).await });
-                let called = self.under_lease(&held.claim, true, called).await;
+                let called = self.under_lease(held, true, called).await;
                 self.settle(held, turn, called, stop, |journal, records: Vec<OutboxRecord>| {
                     match turn {
                         Turn::Undo(place) => journal.undone(place, held.now()),
@@ -247,7 +247,7 @@ impl<S: SagaStore> Engine<S> {
         let mut pause = FIRST_PAUSE;
         for runs in 1..=RUNS {
             let running = self.run_in_transaction(call, &run, patience, stop);
-            let Some(ended) = self.under_lease(&held.claim, true, running).await else {
+            let Some(ended) = self.under_lease(held, true, running).await else {
                 return Ended::Lost;
             };
             let failed = match ended {
@@ -320,9 +320,10 @@ impl<S: SagaStore> Engine<S> {
             _ => journal.done(turn.step(), made, held.now()),
         }
         let write = self.onward(&mut journal, held.now(), stop.is_cancelled());
+        let asked = Instant::now();
         let committed = timeout(LONGEST_COMMIT, open.commit(&held.claim, &write)).await;
         let error = match committed {
-            Ok(Ok(true)) => return RunEnded::Ended(Ended::Written(journal, write)),
+            Ok(Ok(true)) => return RunEnded::Ended(Ended::Written(journal, write, asked)),
             Ok(Ok(false)) => return RunEnded::Ended(Ended::Lost),
             Ok(Err(error)) => error,
             Err(_) => {
@@ -344,7 +345,7 @@ impl<S: SagaStore> Engine<S> {
             // The row decides.
             CommitError::Unknown(error) => {
                 match self.landed(&held.claim, &write, patience).await {
-                    Ok(Landed::Yes) => RunEnded::Ended(Ended::Written(journal, write)),
+                    Ok(Landed::Yes) => RunEnded::Ended(Ended::Written(journal, write, asked)),
                     Ok(Landed::Lost) => RunEnded::Ended(Ended::Lost),
                     Ok(Landed::No) => RunEnded::Undone(Failed {
                         error: HandlerError::transient(error),

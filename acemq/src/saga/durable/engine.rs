@@ -152,9 +152,12 @@ impl<S: SagaStore> Engine<S> {
                     turn.into_iter().for_each(|turn| held.journal.not_begun(turn));
                     return self.set_aside(&held, error).await;
                 }
-                Ended::Written(journal, write) => (journal, write),
+                Ended::Written(journal, write, asked) => {
+                    held.leased = asked;
+                    (journal, write)
+                }
                 Ended::ToWrite(journal, write) => {
-                    match self.write_or_less(&held, turn, journal, write, patience).await {
+                    match self.write_or_less(&mut held, turn, journal, write, patience).await {
                         Ok(Some(written)) => written,
                         Ok(None) => return Ok(Driven::Lost),
                         Err(NotWritten::Away(error)) => return Err(error),
@@ -309,13 +312,13 @@ impl<S: SagaStore> Engine<S> {
     /// store takes. `None` where the claim was lost.
     async fn write_or_less(
         &self,
-        held: &Held,
+        held: &mut Held,
         turn: Option<Turn>,
         journal: Journal,
         write: SagaWrite,
         patience: Patience,
     ) -> Result<Option<(Journal, SagaWrite)>, NotWritten> {
-        let (turn, error) = match (self.write(&held.claim, &write, patience).await, turn) {
+        let (turn, error) = match (self.write(held, &write, patience).await, turn) {
             (Ok(written), _) => return Ok(written.then_some((journal, write))),
             (Err(NotWritten::Refused(error)), Some(turn))
                 if error.kind() == ErrorKind::TooLarge && !turn.is_undo() =>
@@ -327,7 +330,7 @@ impl<S: SagaStore> Engine<S> {
         let reason = format!("what it made cannot be kept: {error}");
         let failure = Failure { reason, in_doubt: self.leaves_doubt(turn), fatal: true };
         let (journal, write) = self.after_failure(held, turn, failure, false);
-        let written = self.write(&held.claim, &write, patience).await?;
+        let written = self.write(held, &write, patience).await?;
         Ok(written.then_some((journal, write)))
     }
 

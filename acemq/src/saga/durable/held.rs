@@ -14,6 +14,8 @@ pub(super) struct Held {
     pub(super) claim: SagaClaim,
     pub(super) id: Arc<str>,
     pub(super) journal: Journal,
+    /// Before the lease in force was asked for, which is when it began at the earliest.
+    pub(super) leased: Instant,
     deadline_at: Option<SystemTime>,
     read_at: SystemTime,
     read: Instant,
@@ -33,6 +35,7 @@ impl Held {
             claim: claim.clone(),
             id: id_of(saga, &stored.key).into(),
             journal,
+            leased: read,
             deadline_at: stored.deadline_at,
             read_at: stored.read_at,
             read,

@@ -6,9 +6,9 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
-use super::{SagaClaim, SagaStore, SagaWrite, StoredSaga, engine::Engine};
+use super::{SagaClaim, SagaStore, SagaWrite, StoredSaga, engine::Engine, held::Held};
 use crate::{
     backoff::Backoff,
     error::{Error, ErrorKind, Result},
@@ -102,7 +102,7 @@ impl<S: SagaStore> Engine<S> {
     /// takes no effect by itself, and so is let to its end unless the lease is known to be lost.
     pub(super) async fn under_lease<T>(
         &self,
-        claim: &SagaClaim,
+        held: &Held,
         fenced: bool,
         work: impl Future<Output = T>,
     ) -> Option<T> {
@@ -110,25 +110,29 @@ impl<S: SagaStore> Engine<S> {
         tokio::select! {
             biased;
             ended = &mut work => Some(ended),
-            () = self.renew_until_lost(claim, fenced) => None,
+            () = self.renew_until_lost(held, fenced) => None,
         }
     }
 
-    async fn renew_until_lost(&self, claim: &SagaClaim, fenced: bool) {
-        let lease = self.settings.lease;
-        let mut held_until = Instant::now() + lease;
+    async fn renew_until_lost(&self, held: &Held, fenced: bool) {
+        let (claim, lease) = (&held.claim, self.settings.lease);
+        let mut leased = held.leased;
+        let mut next = leased + lease / 3;
         loop {
-            sleep(lease / 3).await;
+            // What is not fenced ends with its lease, whatever the store is doing.
+            let bound = |at: Instant| if fenced { at } else { at.min(leased + lease) };
+            sleep_until(bound(next)).await;
             let asked = Instant::now();
-            match timeout(lease / 3, self.store.renew(claim, lease)).await {
-                Ok(Ok(true)) => held_until = asked + lease,
+            if !fenced && asked >= leased + lease {
+                return;
+            }
+            match timeout_at(bound(asked + lease / 3), self.store.renew(claim, lease)).await {
+                Ok(Ok(true)) => leased = asked,
                 Ok(Ok(false)) => return,
                 Ok(Err(error)) => tracing::debug!(key = claim.key(), %error, "renewing failed"),
                 Err(_) => tracing::debug!(key = claim.key(), "renewing took too long"),
             }
-            if Instant::now() >= held_until && !fenced {
-                return;
-            }
+            next = Instant::now() + lease / 3;
         }
     }
 
@@ -139,6 +143,20 @@ impl<S: SagaStore> Engine<S> {
     /// # Errors
     /// A refusal, or a store that is away for longer than the patience.
     pub(super) async fn write(
+        &self,
+        held: &mut Held,
+        write: &SagaWrite,
+        patience: Patience,
+    ) -> Result<bool, NotWritten> {
+        let asked = Instant::now();
+        let written = self.write_claimed(&held.claim, write, patience).await?;
+        if written {
+            held.leased = asked;
+        }
+        Ok(written)
+    }
+
+    async fn write_claimed(
         &self,
         claim: &SagaClaim,
         write: &SagaWrite,
