@@ -49,7 +49,6 @@ fn orders(pool: &Pool) -> Numbers {
     };
     Saga::durable("order", Sagas::new(pool.clone()))
         .lease(Duration::from_millis(700))
-        .max_crashes(100)
         .step("note", note)
         .step_in_transaction("pay", pay)
         .compensate_in_transaction(refund)

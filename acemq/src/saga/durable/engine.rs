@@ -29,6 +29,8 @@ use crate::{
 
 /// How long an instance that cannot be gone on with is left alone before the next look.
 const SET_ASIDE: Duration = Duration::from_secs(60);
+/// From how many crashes on an instance runs alone.
+const SUSPECT: u32 = 2;
 
 pub(super) struct Engine<S> {
     pub(super) saga: Arc<str>,
@@ -125,6 +127,23 @@ impl<S: SagaStore> Engine<S> {
             held.journal.was_claimed(turn, claimed.stored.claims);
         }
         Ok(held)
+    }
+
+    /// What is to be done next, where that may be what ends processes. Whoever is taken together
+    /// with such a one is counted as crashed as well, so that from the second time on each is alone.
+    pub(super) fn is_suspect(&self, held: &Held) -> Option<Turn> {
+        let turn = self.turn(&held.journal)?;
+        let (crashed, borne) = (held.journal.tries(turn).crashed, self.settings.max_crashes);
+        let is_one = crashed >= SUSPECT.min(borne) && (1..=borne).contains(&crashed);
+        (is_one && !matches!(turn, Turn::Await(_))).then_some(turn)
+    }
+
+    /// Writes an instance as it stands, with the crashes that its claim has counted, and keeps it or
+    /// puts it down. `false` where the claim was lost.
+    pub(super) async fn note(&self, held: &mut Held, next: SagaNext) -> Result<bool> {
+        let status = held.journal.status(self.turn(&held.journal));
+        let write = SagaWrite::new(status, held.journal.write(), next);
+        self.write(held, &write, Patience::Unbounded).await.map_err(NotWritten::into_error)
     }
 
     /// Drives an instance on, as [`drive`](Self::drive) says.

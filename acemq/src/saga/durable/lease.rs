@@ -62,6 +62,14 @@ pub(super) enum NotWritten {
     Refused(Error),
 }
 
+impl NotWritten {
+    pub(super) fn into_error(self) -> Error {
+        match self {
+            Self::Away(error) | Self::Refused(error) => error,
+        }
+    }
+}
+
 /// What became of a write whose answer was lost.
 #[derive(PartialEq)]
 pub(super) enum Landed {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use tokio::{
-    sync::watch,
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
     task::JoinSet,
     time::{Instant, sleep, timeout},
 };
@@ -18,7 +18,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tracing::Instrument as _;
 
 use super::{
-    ClaimedSaga, SagaQuery, SagaStatus, SagaStore,
+    ClaimedSaga, SagaNext, SagaQuery, SagaStatus, SagaStore,
     engine::{Driven, Engine},
     held::id_of,
     lease::{Patience, answer},
@@ -26,6 +26,8 @@ use super::{
 use crate::error::{Error, ErrorKind, Result};
 
 const CONCURRENCY: usize = 10;
+/// More than any database has connections.
+const MOST_AT_ONCE: u32 = 1 << 20;
 const POLL: Duration = Duration::from_secs(1);
 const SHORTEST_POLL: Duration = Duration::from_millis(1);
 const DRAIN: Duration = Duration::from_secs(20);
@@ -107,6 +109,8 @@ struct Looks {
     next_for_others: Instant,
     /// Since when the store answers although something is not written.
     answers_since: Option<Instant>,
+    /// A permit for each instance that there is room for.
+    room: Arc<Semaphore>,
 }
 
 struct Core {
@@ -134,8 +138,11 @@ impl<S: SagaStore> SagaWorkerBuilder<S> {
     }
 
     /// How many instances it goes on with at the same time. Default 10, at least 1.
+    ///
+    /// One that has crashed twice at the same step runs alone, once those in hand have ended: should it
+    /// be what ends its processes, it takes no other with it.
     pub fn concurrency(mut self, instances: usize) -> Self {
-        self.settings.concurrency = instances.max(1);
+        self.settings.concurrency = instances.clamp(1, MOST_AT_ONCE as usize);
         self
     }
 
@@ -229,7 +236,8 @@ impl Core {
         let mut in_hand = JoinSet::new();
         let mut pause = FIRST_PAUSE;
         let mut changes = engine.signal.listen();
-        let mut looks = Looks { next_for_others: Instant::now(), answers_since: None };
+        let room = Arc::new(Semaphore::new(self.settings.concurrency));
+        let mut looks = Looks { next_for_others: Instant::now(), answers_since: None, room };
         while !self.closing.is_cancelled() {
             changes.mark_unchanged();
             match self.look(engine, &mut in_hand, &mut looks).await {
@@ -268,11 +276,13 @@ impl Core {
         }
         self.writes_first(engine, looks).await?;
         while in_hand.try_join_next().is_some() {}
-        let room = self.settings.concurrency.saturating_sub(in_hand.len());
-        if room == 0 {
-            return Ok(true);
-        }
-        let read = Instant::now();
+        let room = looks.room.available_permits();
+        let permits = u32::try_from(room).unwrap_or(MOST_AT_ONCE);
+        let mut reserved = match Arc::clone(&looks.room).try_acquire_many_owned(permits) {
+            Ok(reserved) if room > 0 => reserved,
+            _ => return Ok(true),
+        };
+        let asked = Instant::now();
         let lease = engine.settings.lease;
         let due = engine.store.claim_due(&engine.saga, &engine.fingerprint, room, lease);
         let claimed = answer("look for due sagas", due).await?;
@@ -280,7 +290,9 @@ impl Core {
         for claimed in claimed {
             self.counts.taken.fetch_add(1, Ordering::Relaxed);
             let (core, engine) = (Arc::clone(self), Arc::clone(engine));
-            in_hand.spawn(async move { core.drive(&engine, claimed, read).await });
+            let (permit, room) = (reserved.split(1), Arc::clone(&looks.room));
+            in_hand
+                .spawn(async move { core.drive(&engine, claimed, asked, permit, room).await });
         }
         Ok(is_full)
     }
@@ -310,10 +322,17 @@ impl Core {
         Err(Error::new(ErrorKind::Store, text))
     }
 
-    async fn drive<S: SagaStore>(&self, engine: &Engine<S>, claimed: ClaimedSaga, read: Instant) {
+    async fn drive<S: SagaStore>(
+        &self,
+        engine: &Engine<S>,
+        claimed: ClaimedSaga,
+        asked: Instant,
+        permit: Option<OwnedSemaphorePermit>,
+        room: Arc<Semaphore>,
+    ) {
         let key = claimed.stored.key.clone();
         let span = tracing::info_span!("saga", saga = %engine.saga, id = id_of(&engine.saga, &key));
-        let driving = engine.drive(claimed, read, Patience::Unbounded, &self.closing);
+        let driving = self.drive_on(engine, claimed, asked, permit, room);
         let counter = match driving.instrument(span).await {
             Ok(Driven::Waits) => return,
             Ok(Driven::Lost) => &self.counts.lost,
@@ -326,6 +345,49 @@ impl Core {
             }
         };
         counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    async fn drive_on<S: SagaStore>(
+        &self,
+        engine: &Engine<S>,
+        claimed: ClaimedSaga,
+        asked: Instant,
+        mut permit: Option<OwnedSemaphorePermit>,
+        room: Arc<Semaphore>,
+    ) -> Result<Driven> {
+        let mut held = match engine.hold(&claimed, asked) {
+            Ok(held) => held,
+            Err(error) => return engine.leave(&claimed, error).await,
+        };
+        if let Some(turn) = engine.is_suspect(&held) {
+            let keep = SagaNext::Keep(engine.settings.lease);
+            // A crash while it waits is none of its own: nothing of it is under way.
+            if !engine.note(&mut held, keep).await? {
+                return Ok(Driven::Lost);
+            }
+            drop(permit.take());
+            let all = u32::try_from(self.settings.concurrency).unwrap_or(MOST_AT_ONCE);
+            let alone = engine.under_lease(&held, false, room.acquire_many_owned(all));
+            permit = tokio::select! {
+                alone = alone => match alone {
+                    Some(permits) => permits.ok(),
+                    None => return Ok(Driven::Lost),
+                },
+                () = self.closing.cancelled() => None,
+            };
+            if permit.is_some() && !self.closing.is_cancelled() {
+                held.journal.begin(turn, held.now());
+                if !engine.note(&mut held, keep).await? {
+                    return Ok(Driven::Lost);
+                }
+            }
+        }
+        let _permit = permit;
+        if self.closing.is_cancelled() && engine.turn(&held.journal).is_some() {
+            let is_held = engine.note(&mut held, SagaNext::After(Duration::ZERO)).await?;
+            return Ok(if is_held { Driven::Waits } else { Driven::Lost });
+        }
+        engine.go_on(held, Patience::Unbounded, &self.closing).await
     }
 
     /// Rests, and no longer than until an instance in hand ends, which makes room.
