@@ -53,6 +53,8 @@ pub trait Dialect<DB: sqlx::Database> {
     fn outbox_schema(table: &Table, options: &OutboxOptions) -> Vec<String>;
     fn idempotency_sql(table: &Table, layout: &Layout) -> IdempotencySql;
     fn idempotency_schema(table: &Table) -> Vec<String>;
+    fn saga_sql(table: &Table, layout: &Layout) -> SagaSql;
+    fn saga_schema(table: &Table) -> Vec<String>;
     fn schemas_sql(table: &Table, layout: &Layout) -> SchemasSql;
     fn schemas_schema(table: &Table) -> Vec<String>;
     fn checkpoints_sql(table: &Table, layout: &Layout) -> CheckpointsSql;
@@ -267,6 +269,34 @@ pub struct IdempotencySql {
     pub(crate) size: Arc<str>,
     /// What the same comes to in a handler's transaction.
     pub(crate) in_transaction: ClaimSql,
+}
+
+/// The saga store's statements. Spans are microseconds. Instances come as key, saga, steps, status,
+/// state, version, claims, 1 where it is held, due, deadline, created, updated, the time now, token.
+#[derive(Debug)]
+pub struct SagaSql {
+    /// Key, saga, steps, state, token, lease, deadline or less than nothing. Returns the instance
+    /// that is there then; where it was there before, with another token or not at all.
+    pub(crate) insert: Arc<str>,
+    /// The same in a transaction of the caller's.
+    pub(crate) insert_in: Arc<str>,
+    /// Saga, steps, most rows. In one statement: token, lease, and it returns what it took. Or it
+    /// returns the keys of at most so many rows, for [`take`](Self::take).
+    pub(crate) claim_due: Claim,
+    /// Keys, token, lease, steps. Returns the rows that could be had.
+    pub(crate) take: Arc<str>,
+    /// Key, token, status, state, span, way: 0 keeps it, 1 leaves it, 2 ends it.
+    pub(crate) write: Arc<str>,
+    /// Key, token, lease.
+    pub(crate) renew: Arc<str>,
+    /// Key, version, status, state, span, way. Not where somebody holds it.
+    pub(crate) change: Arc<str>,
+    /// Key.
+    pub(crate) find: Arc<str>,
+    /// Saga, status, other steps than these or empty, how long unchanged, most rows.
+    pub(crate) list: Arc<str>,
+    /// Target, age.
+    pub(crate) purge: Batch,
 }
 
 /// The schema registry's statements. Schemas come as id, subject, format, definition, version.

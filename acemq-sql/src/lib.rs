@@ -1,18 +1,19 @@
-//! acemq's outbox, idempotency store, schema registry and stream checkpoints in the application's
-//! own database, over `sqlx`.
+//! acemq's outbox, idempotency store, schema registry, stream checkpoints and saga store in the
+//! application's own database, over `sqlx`.
 //!
 //! [`SqlOutbox`] adds messages in the caller's transaction and hands them to the relay;
 //! [`SqlIdempotency`] remembers which messages were handled, and gives handlers a
 //! [`HandlerTransaction`] in which their work and that memory commit together;
 //! [`SqlSchemaRegistry`] gives schemas their numbers. They share their tables with the family's
-//! other libraries. [`SqlStreamCheckpoints`] keeps the places of streams' readers. Leases follow the
+//! other libraries. [`SqlStreamCheckpoints`] keeps the places of streams' readers, and
+//! [`SqlSagaStore`] what durable sagas have done. Leases follow the
 //! database's clock, whatever the hosts' clocks say.
 //!
 //! | database | feature | types |
 //! |---|---|---|
-//! | PostgreSQL | `postgres` | `PostgresOutbox`, `PostgresIdempotency`, `PostgresSchemaRegistry`, `PostgresStreamCheckpoints` |
-//! | SQLite | `sqlite` | `SqliteOutbox`, `SqliteIdempotency`, `SqliteSchemaRegistry`, `SqliteStreamCheckpoints` |
-//! | MariaDB | `mysql` | `MySqlOutbox`, `MySqlIdempotency`, `MySqlSchemaRegistry`, `MySqlStreamCheckpoints` |
+//! | PostgreSQL | `postgres` | `PostgresOutbox`, `PostgresIdempotency`, `PostgresSchemaRegistry`, `PostgresStreamCheckpoints`, `PostgresSagaStore` |
+//! | SQLite | `sqlite` | `SqliteOutbox`, `SqliteIdempotency`, `SqliteSchemaRegistry`, `SqliteStreamCheckpoints`, `SqliteSagaStore` |
+//! | MariaDB | `mysql` | `MySqlOutbox`, `MySqlIdempotency`, `MySqlSchemaRegistry`, `MySqlStreamCheckpoints`, `MySqlSagaStore` |
 //!
 //! MariaDB has to be 10.6 or later; the tests run on 10.11. MySQL is untested, and does not know
 //! the collation of the tables that are made for MariaDB. With none of the features there is
@@ -37,6 +38,7 @@ mod name;
 mod outbox;
 #[cfg(feature = "postgres")]
 mod postgres;
+mod saga;
 mod schemas;
 mod session;
 #[cfg(feature = "sqlite")]
@@ -53,6 +55,7 @@ pub use crate::{
     database::SqlDatabase,
     idempotency::SqlIdempotency,
     outbox::{RecordStatement, SqlOutbox},
+    saga::SqlSagaStore,
     schemas::SqlSchemaRegistry,
     transaction::{HandlerTransaction, OpenTransaction, TransactionHold},
 };
@@ -73,6 +76,10 @@ pub type PostgresSchemaRegistry = SqlSchemaRegistry<sqlx::Postgres>;
 #[cfg(feature = "postgres")]
 pub type PostgresStreamCheckpoints = SqlStreamCheckpoints<sqlx::Postgres>;
 
+/// The store of durable sagas on PostgreSQL.
+#[cfg(feature = "postgres")]
+pub type PostgresSagaStore = SqlSagaStore<sqlx::Postgres>;
+
 /// The outbox on SQLite.
 #[cfg(feature = "sqlite")]
 pub type SqliteOutbox = SqlOutbox<sqlx::Sqlite>;
@@ -88,6 +95,10 @@ pub type SqliteSchemaRegistry = SqlSchemaRegistry<sqlx::Sqlite>;
 /// The places of streams' readers on SQLite.
 #[cfg(feature = "sqlite")]
 pub type SqliteStreamCheckpoints = SqlStreamCheckpoints<sqlx::Sqlite>;
+
+/// The store of durable sagas on SQLite.
+#[cfg(feature = "sqlite")]
+pub type SqliteSagaStore = SqlSagaStore<sqlx::Sqlite>;
 
 /// The outbox on MariaDB, over the driver that sqlx calls [`MySql`](sqlx::MySql).
 #[cfg(feature = "mysql")]
@@ -105,6 +116,10 @@ pub type MySqlSchemaRegistry = SqlSchemaRegistry<sqlx::MySql>;
 /// [`MySql`](sqlx::MySql).
 #[cfg(feature = "mysql")]
 pub type MySqlStreamCheckpoints = SqlStreamCheckpoints<sqlx::MySql>;
+
+/// The store of durable sagas on MariaDB, over the driver that sqlx calls [`MySql`](sqlx::MySql).
+#[cfg(feature = "mysql")]
+pub type MySqlSagaStore = SqlSagaStore<sqlx::MySql>;
 
 /// The code in the README and the guide compiles and runs.
 #[cfg(all(doctest, feature = "sqlite"))]

@@ -12,6 +12,7 @@
 mod checkpoints;
 mod idempotency;
 mod outbox;
+mod saga;
 mod schemas;
 mod text;
 mod transaction;
@@ -29,8 +30,8 @@ use tokio::sync::Mutex;
 use self::text::{literal, literal_size, with_question_marks, with_values};
 use crate::{
     database::{
-        CheckpointsSql, Dialect, Failure, IdempotencySql, OutboxOptions, OutboxSql, SchemasSql,
-        SqlDatabase, read_rows,
+        CheckpointsSql, Dialect, Failure, IdempotencySql, OutboxOptions, OutboxSql, SagaSql,
+        SchemasSql, SqlDatabase, read_rows,
     },
     lead,
     statement::{Statement, Value, in_parts},
@@ -75,6 +76,14 @@ impl Dialect<MySql> for MariaDbDialect {
 
     fn idempotency_schema(table: &Table) -> Vec<String> {
         idempotency::schema(table)
+    }
+
+    fn saga_sql(table: &Table, layout: &Layout) -> SagaSql {
+        saga::statements(table, layout)
+    }
+
+    fn saga_schema(table: &Table) -> Vec<String> {
+        saga::schema(table)
     }
 
     fn schemas_sql(table: &Table, _: &Layout) -> SchemasSql {

@@ -280,7 +280,7 @@ impl<DB: SqlDatabase> SqlOutbox<DB> {
         table::made(created, self.sql_from(&mut session).await)
     }
 
-    async fn insert(
+    pub(crate) async fn insert(
         &self,
         connection: &mut DB::Connection,
         records: &[OutboxRecord],

@@ -11,6 +11,7 @@ mod checkpoints;
 mod idempotency;
 mod notify;
 mod outbox;
+mod saga;
 mod schemas;
 mod text;
 mod transaction;
@@ -28,8 +29,8 @@ use tokio::sync::Mutex;
 
 use crate::{
     database::{
-        CheckpointsSql, Dialect, IdempotencySql, OutboxOptions, OutboxSql, SchemasSql, SqlDatabase,
-        bound,
+        CheckpointsSql, Dialect, IdempotencySql, OutboxOptions, OutboxSql, SagaSql, SchemasSql,
+        SqlDatabase, bound,
     },
     lead,
     statement::{Planned, Statement, in_parts},
@@ -65,6 +66,14 @@ impl Dialect<Postgres> for PostgresDialect {
 
     fn idempotency_schema(table: &Table) -> Vec<String> {
         idempotency::schema(table)
+    }
+
+    fn saga_sql(table: &Table, layout: &Layout) -> SagaSql {
+        saga::statements(table, layout)
+    }
+
+    fn saga_schema(table: &Table) -> Vec<String> {
+        saga::schema(table)
     }
 
     fn schemas_sql(table: &Table, layout: &Layout) -> SchemasSql {

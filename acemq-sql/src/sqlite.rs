@@ -8,6 +8,7 @@ mod checkpoints;
 mod idempotency;
 mod lead;
 mod outbox;
+mod saga;
 mod schemas;
 mod transaction;
 
@@ -22,8 +23,8 @@ use tokio::sync::Mutex;
 
 use crate::{
     database::{
-        CheckpointsSql, Dialect, IdempotencySql, OutboxOptions, OutboxSql, SchemasSql, SqlDatabase,
-        bound, read_rows,
+        CheckpointsSql, Dialect, IdempotencySql, OutboxOptions, OutboxSql, SagaSql, SchemasSql,
+        SqlDatabase, bound, read_rows,
     },
     statement::Statement,
     table::{Column, Kind, Layout, Look, Table},
@@ -58,6 +59,14 @@ impl Dialect<Sqlite> for SqliteDialect {
 
     fn idempotency_schema(table: &Table) -> Vec<String> {
         idempotency::schema(table)
+    }
+
+    fn saga_sql(table: &Table, layout: &Layout) -> SagaSql {
+        saga::statements(table, layout)
+    }
+
+    fn saga_schema(table: &Table) -> Vec<String> {
+        saga::schema(table)
     }
 
     fn schemas_sql(table: &Table, _: &Layout) -> SchemasSql {

@@ -354,6 +354,26 @@ pub(crate) const IDEMPOTENCY: Shape = Shape {
     loose_key: LooseKey::IsRefused,
 };
 
+/// The table of durable sagas, which is ours alone, its key first.
+pub(crate) const SAGA: Shape = Shape {
+    what: "saga",
+    columns: &[
+        text("instance", 255),
+        text("saga", 100),
+        text("steps", 64),
+        text("status", 12),
+        text("state", 0),
+        integer("version"),
+        integer("claims"),
+        text("locked_by", 64),
+        time("due_at"),
+        time("deadline_at"),
+        time("created_at"),
+        time("updated_at"),
+    ],
+    loose_key: LooseKey::IsRefused,
+};
+
 /// The schema registry's table of Java's shape, its key first.
 pub(crate) const SCHEMAS: Shape = Shape {
     what: "schema registry",

@@ -52,6 +52,7 @@
 //! | messages for later | [`Client::scheduler`], [`Scheduler`] |
 //! | work that passes through several steps | [`Client::pipeline`], [`PipelineBuilder`], [`Itinerary`] |
 //! | steps that are undone when a later one fails | [`Saga`], [`SagaResult`] |
+//! | the same, surviving a crash | [`DurableSaga`], [`SagaWorker`], [`SagaInstances`], and the crate `acemq-sql` |
 //! | messages that commit with a database | [`OutboxRelay`], [`OutboxRecord`], and the crate `acemq-sql` |
 //! | removing what is done with | [`Maintenance`] |
 //! | formats | [`Json`], [`Text`], [`RawBytes`], [`AnyFormat`], [`Format`], `Xml`, `Yaml`, `Toml`, `Avro`, `Protobuf`, [`Encode`], [`Decode`] |
@@ -71,7 +72,8 @@
 //! Every wait is bounded, and every future may be dropped at any await: no message is lost by it.
 //! What works in the background stops when its handle ([`Consumer`], [`ConsumerGroup`],
 //! [`Responder`], [`Requester`], [`Pipeline`], [`Scheduler`], [`StreamConsumer`], [`Replay`],
-//! [`OutboxRelay`], [`Maintenance`]) is dropped. A [`Saga`]'s run does not: it undoes what it has done.
+//! [`OutboxRelay`], [`SagaWorker`], [`Maintenance`]) is dropped. A [`Saga`]'s run does not: it undoes
+//! what it has done.
 //!
 //! # Features
 //!
@@ -178,7 +180,14 @@ pub use replay::{
 };
 pub use request::{Requester, RequesterBuilder, RequesterCounters, Requests, SendRequest};
 pub use retry::RetryPolicy;
-pub use saga::{RunSaga, Saga, SagaBuilder, SagaResult, SagaStepBuilder, StepFailure};
+pub use saga::{
+    ClaimedSaga, DurableSaga, DurableSagaBuilder, DurableStepBuilder, JoinsTransaction,
+    MemorySagaStore, NewSaga, ReplyOutcome, RunSaga, Saga, SagaBegun, SagaBuilder, SagaClaim,
+    SagaFilter, SagaInstance, SagaInstances, SagaNext, SagaQuery, SagaResolution, SagaResult,
+    SagaStatus, SagaStep, SagaStepBuilder, SagaStepStatus, SagaStore, SagaWorker,
+    SagaWorkerBuilder, SagaWorkerCounters, SagaWorkerState, SagaWrite, StepAttempts, StepContext,
+    StepFailure, StoredSaga, TransactionalSagaStore,
+};
 pub use scheduler::{Schedule, ScheduleMessage, Scheduler, SchedulerBuilder, SchedulerCounters};
 pub use schema::{
     MemorySchemaRegistry, RegisteredSchema, SchemaFormat, SchemaId, SchemaRegistry,

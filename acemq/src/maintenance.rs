@@ -19,6 +19,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     idempotency::IdempotencyStore,
     outbox::OutboxStore,
+    saga::SagaStore,
     transport::BoxFuture,
 };
 
@@ -31,7 +32,7 @@ const LONGEST_PURGE: Duration = Duration::from_secs(600);
 type OnError = Arc<dyn Fn(&Error) + Send + Sync>;
 type Purge = Box<dyn Fn() -> BoxFuture<'static, Result<u64>> + Send + Sync>;
 
-/// Purges outboxes and idempotency stores on a schedule. Nothing else deletes their rows.
+/// Purges outboxes, idempotency stores and saga stores on a schedule. Nothing else deletes their rows.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -100,6 +101,16 @@ impl MaintenanceBuilder {
         self.job("idempotency keys that have run out", move || {
             let store = Arc::clone(&store);
             Box::pin(async move { store.purge_expired().await })
+        })
+    }
+
+    /// Removes the instances of durable sagas in that store that were completed or compensated longer
+    /// ago than `older_than`, of all its sagas. What is unresolved stays.
+    pub fn sagas(self, store: impl SagaStore, older_than: Duration) -> Self {
+        let store = Arc::new(store);
+        self.job("sagas that are over", move || {
+            let store = Arc::clone(&store);
+            Box::pin(async move { store.purge_finished(older_than).await })
         })
     }
 

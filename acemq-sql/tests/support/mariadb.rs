@@ -9,6 +9,7 @@ database!(
     MySqlIdempotency,
     MySqlSchemaRegistry,
     MySqlStreamCheckpoints,
+    MySqlSagaStore,
     text: "CHAR"
 );
 

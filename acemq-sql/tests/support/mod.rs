@@ -7,7 +7,7 @@ use acemq::{ClaimedRecord, Envelope, OutboxRecord, OutboxStore, StoredRecord};
 /// What one kind of database is called and how a test writes to it by hand.
 macro_rules! database {
     (
-        $name:ident, $outbox:ident, $idempotency:ident, $schemas:ident, $checkpoints:ident,
+        $name:ident, $outbox:ident, $idempotency:ident, $schemas:ident, $checkpoints:ident, $sagas:ident,
         text: $text:literal
     ) => {
         pub(crate) type Db = sqlx::$name;
@@ -16,6 +16,7 @@ macro_rules! database {
         pub(crate) type Idempotency = acemq_sql::$idempotency;
         pub(crate) type Schemas = acemq_sql::$schemas;
         pub(crate) type Checkpoints = acemq_sql::$checkpoints;
+        pub(crate) type Sagas = acemq_sql::$sagas;
 
         impl Database {
             pub(crate) async fn execute(&self, sql: &str) -> u64 {
@@ -57,6 +58,13 @@ macro_rules! database {
             /// A store of checkpoints whose table exists.
             pub(crate) async fn checkpoints(&self) -> Checkpoints {
                 let store = Checkpoints::new(self.pool.clone());
+                store.create_table_if_absent().await.unwrap();
+                store
+            }
+
+            /// A saga store whose table exists.
+            pub(crate) async fn sagas(&self) -> Sagas {
+                let store = Sagas::new(self.pool.clone());
                 store.create_table_if_absent().await.unwrap();
                 store
             }

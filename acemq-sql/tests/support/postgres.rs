@@ -7,6 +7,7 @@ database!(
     PostgresIdempotency,
     PostgresSchemaRegistry,
     PostgresStreamCheckpoints,
+    PostgresSagaStore,
     text: "TEXT"
 );
 

@@ -9,6 +9,7 @@ database!(
     SqliteIdempotency,
     SqliteSchemaRegistry,
     SqliteStreamCheckpoints,
+    SqliteSagaStore,
     text: "TEXT"
 );
 

@@ -70,6 +70,17 @@ impl<T: DeserializeOwned + Send> Decode<T> for Json {
     }
 }
 
+/// The text of a value, with what has no form in JSON refused as the codec does.
+pub(crate) fn to_json<T: Serialize + ?Sized>(value: &T) -> Result<String> {
+    let written = write(Vec::new(), value)?;
+    String::from_utf8(written).map_err(|cause| unwritable("JSON", cause))
+}
+
+/// A value from its text.
+pub(crate) fn from_json<T: DeserializeOwned>(text: &str) -> Result<T> {
+    from_slice(text.as_bytes())
+}
+
 pub(super) fn from_slice<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
     serde_json::from_slice(body).map_err(|cause| unreadable("JSON", body, cause))
 }

@@ -38,13 +38,16 @@ pub use self::avro::{Avro, AvroReader, AvroValues};
 pub use self::protobuf::Protobuf;
 #[cfg(feature = "toml")]
 pub use self::toml::Toml;
-pub(crate) use self::unaccepted::no_codec_reads;
 #[cfg(feature = "xml")]
 pub use self::xml::Xml;
 #[cfg(feature = "yaml")]
 pub use self::yaml::Yaml;
 pub use self::{
     any::AnyFormat, by_type::ByType, bytes::RawBytes, format::Format, json::Json, text::Text,
+};
+pub(crate) use self::{
+    json::{from_json, to_json},
+    unaccepted::no_codec_reads,
 };
 use crate::{
     counted::counted,

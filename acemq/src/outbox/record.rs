@@ -210,6 +210,12 @@ impl OutboxRecord {
         self.created_at
     }
 
+    /// With that header in place of one of that name.
+    pub(crate) fn with_header(mut self, name: &str, value: &str) -> Self {
+        self.headers.insert(name.to_owned(), value.into());
+        self
+    }
+
     /// The message as it goes to the broker: the same as one published directly.
     pub(crate) fn into_outgoing(self) -> Outgoing {
         Outgoing {

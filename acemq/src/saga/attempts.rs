@@ -37,10 +37,10 @@ pub(super) struct Attempts<'a> {
 }
 
 /// Why one attempt failed.
-struct Failed {
-    error: HandlerError,
+pub(super) struct Failed {
+    pub(super) error: HandlerError,
     /// Whether it may have been done all the same.
-    in_doubt: bool,
+    pub(super) in_doubt: bool,
 }
 
 impl Attempts<'_> {
@@ -81,7 +81,8 @@ impl Attempts<'_> {
     }
 }
 
-async fn once<T>(
+/// Makes one attempt.
+pub(super) async fn once<T>(
     limit: Duration,
     call: impl Future<Output = Result<T, HandlerError>>,
 ) -> Result<T, Failed> {

@@ -3,6 +3,7 @@
 use std::{collections::HashSet, fmt, marker::PhantomData, sync::Arc, time::Duration};
 
 use super::{
+    durable::{DurableSagaBuilder, SagaStore},
     in_process::Saga,
     path::{Start, Steps, Then},
     step::{Functions, Step, StepOptions, action, refused},
@@ -31,6 +32,12 @@ impl<In> Saga<In, In> {
     /// Declares a saga of that name, which results and logs show. Its steps follow.
     pub fn named(name: impl Into<String>) -> SagaBuilder<In> {
         SagaBuilder { name: name.into(), input: PhantomData }
+    }
+
+    /// Declares a saga of that name whose instances are in a store and survive a crash. Its settings
+    /// and steps follow.
+    pub fn durable<S: SagaStore>(name: impl Into<String>, store: S) -> DurableSagaBuilder<In, S> {
+        DurableSagaBuilder::new(name.into(), store)
     }
 }
 

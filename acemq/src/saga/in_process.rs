@@ -61,8 +61,9 @@ use super::{
 /// [`Arc`].
 ///
 /// **It is no transaction.** The payment is taken and seen before the refund is made. And a run is in
-/// memory: a crash leaves it where it was. Where that must not be, steps that only go forward survive
-/// it as a pipeline ([`Client::pipeline`]), and messages as an outbox ([`OutboxRelay`]).
+/// memory: a crash leaves it where it was. Where that must not be, let it be
+/// [durable](Saga::durable); steps that only go forward survive it as a pipeline
+/// ([`Client::pipeline`]), and messages as an outbox ([`OutboxRelay`]).
 ///
 /// Cloning it is cheap.
 ///
