@@ -7,6 +7,7 @@
 mod attempt;
 mod builder;
 mod context;
+mod ended;
 mod engine;
 mod held;
 mod instance;

@@ -7,24 +7,19 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    ClaimedSaga, JoinsTransaction, NewSaga, ReplyOutcome, SagaInstances, SagaStore, StoredSaga,
+    ClaimedSaga, JoinsTransaction, NewSaga, ReplyOutcome, SagaInstances, SagaStore, ended,
     engine::{Driven, Engine},
-    held::{id_of, journal_of},
-    journal::{Entry, Journal, Stage},
+    journal::Journal,
     key,
     lease::{Patience, answer},
     reply::Answer,
     worker::SagaWorkerBuilder,
 };
 use crate::{
-    codec::{from_json, to_json},
-    consume::HandlerError,
+    codec::to_json,
     envelope::Envelope,
     error::{Error, ErrorKind, Result},
-    saga::{
-        SagaResult,
-        failure::{Part, StepFailure},
-    },
+    saga::SagaResult,
 };
 
 /// How often a run looks for what another process makes of its instance: pauses that double between
@@ -159,7 +154,7 @@ impl<In, Out, S: SagaStore> DurableSaga<In, Out, S> {
         }
         let journal =
             Box::pin(self.join(&new.key, inserted.map(|claimed| (claimed, read)))).await?;
-        self.result(&new.key, &journal)
+        ended::result(&engine.saga, &new.key, &journal)
     }
 
     /// Drives an instance, or waits while others do, until it is over.
@@ -344,84 +339,6 @@ impl<In, Out, S: SagaStore> DurableSaga<In, Out, S> {
             state: begin(Journal::new(to_json(input)?, self.steps())).write(),
             deadline: self.engine.settings.deadline,
         })
-    }
-
-    /// How an instance ended.
-    fn result(&self, key: &str, journal: &Journal) -> Result<SagaResult<Out>>
-    where
-        Out: DeserializeOwned,
-    {
-        let failure = |place: usize, part: Part| {
-            let entry = &journal.steps[place];
-            let tries = if part == Part::Action { &entry.action } else { &entry.undo };
-            let reason = tries.reason.clone().unwrap_or_else(|| "no reason given".to_owned());
-            let error = match tries.fatal {
-                true => HandlerError::fatal(reason),
-                false => HandlerError::transient(reason),
-            };
-            let step = entry.name.as_str().into();
-            StepFailure::new(step, part, tries.begun, tries.in_doubt && part == Part::Action, error)
-        };
-        let output = match journal.failed {
-            Some(place) => Err(failure(place, Part::Action)),
-            None => {
-                let made = journal.steps.last().and_then(|entry| entry.made.as_deref());
-                Ok(from_json(made.unwrap_or("null")).map_err(|error| {
-                    let text = format!(
-                        "read what the last step of saga {key} has made: the saga is complete, and \
-                         its result is not what this program's saga makes: {error}"
-                    );
-                    Error::new(error.kind(), text)
-                })?)
-            }
-        };
-        let ahead = journal.failed.unwrap_or(journal.steps.len());
-        let staged = |is: fn(&Entry) -> bool| {
-            let places = (0..journal.steps.len()).rev();
-            places.filter(move |&place| is(&journal.steps[place])).collect::<Vec<_>>()
-        };
-        let name = |place: usize| journal.steps[place].name.clone();
-        let undone = staged(|entry| matches!(entry.stage, Stage::Undone | Stage::Resolved));
-        let unresolved = staged(|entry| entry.is_left() && entry.undo.begun > 0);
-        Ok(SagaResult {
-            saga: Arc::clone(&self.engine.saga),
-            output,
-            completed: (0..ahead).map(name).collect(),
-            compensated: undone.into_iter().map(name).collect(),
-            unresolved: unresolved
-                .into_iter()
-                .map(|place| failure(place, Part::Compensation))
-                .collect(),
-        })
-    }
-}
-
-impl<S: SagaStore> Engine<S> {
-    /// Refuses an instance with another list of steps.
-    pub(super) fn check_steps(&self, stored: &StoredSaga) -> Result<()> {
-        if stored.steps == self.fingerprint {
-            return Ok(());
-        }
-        Err(Error::new(ErrorKind::Conflict, self.other_steps(stored)))
-    }
-
-    /// What is to be said of an instance with another list of steps.
-    pub(super) fn other_steps(&self, stored: &StoredSaga) -> String {
-        let theirs = match journal_of(stored) {
-            Ok(journal) => {
-                journal.steps.into_iter().map(|entry| entry.name).collect::<Vec<_>>().join(", ")
-            }
-            Err(_) => "a list that cannot be read".to_owned(),
-        };
-        let ours: Vec<&str> = self.steps.iter().map(|step| &*step.options.name).collect();
-        format!(
-            "go on with instance {:?} of saga \"{}\": it was begun with the steps [{theirs}], and \
-             this program has [{}]; it is left as it is: let a program with its own list finish it, \
-             and give a saga with other steps another name",
-            id_of(&self.saga, &stored.key),
-            self.saga,
-            ours.join(", ")
-        )
     }
 }
 
