@@ -39,6 +39,7 @@
 //! | for | see |
 //! |---|---|
 //! | connecting and closing | [`connect()`], [`Client`] |
+//! | logins, certificates, TLS | [`Connect::credentials`], `CredentialsProvider`, `Tls` |
 //! | exchanges, queues, bindings | [`Topology`], [`Queue`], [`Exchange`] |
 //! | sending | [`Client::publisher`], [`Publisher`] |
 //! | handling, retries, dead letters | [`Client::consumer`], [`ConsumerBuilder`], [`RetryPolicy`] |
@@ -78,6 +79,7 @@
 //! |---|---|
 //! | `amqp`, on by default | RabbitMQ over AMQP 0-9-1, with TLS. Without it only `memory://` connects |
 //! | `avro` | the codecs `Avro`, `AvroReader` and `AvroValues`, over apache-avro 0.22 |
+//! | `dev-certificates` | `DevelopmentCertificates`, which makes certificates for development and tests |
 //! | `encryption` | bodies that only the holders of a key can read: `Encrypted`, `Keyring` |
 //! | `object-store` | large payloads in S3, Azure, Google and other object storage: `ObjectClaimCheckStore` |
 //! | `protobuf` | the codec `Protobuf`, for messages of prost 0.14 |
@@ -111,6 +113,8 @@ mod retry;
 mod saga;
 mod scheduler;
 mod schema;
+#[cfg(any(feature = "amqp", feature = "dev-certificates"))]
+mod security;
 #[cfg(test)]
 #[path = "../tests/support/broker.rs"]
 mod support;
@@ -182,6 +186,10 @@ pub use schema::{
     MemorySchemaRegistry, RegisteredSchema, SchemaFormat, SchemaId, SchemaRegistry,
     SharedSchemaRegistry,
 };
+#[cfg(feature = "dev-certificates")]
+pub use security::DevelopmentCertificates;
+#[cfg(feature = "amqp")]
+pub use security::{Credentials, CredentialsProvider, Tls};
 pub use telemetry::describe_metrics;
 pub use topology::{Exchange, Queue, Topology};
 pub use transport::{ExchangeKind, QueueInfo};
