@@ -134,9 +134,11 @@ pub(super) fn of_dial(address: &Address, error: lapin::Error) -> Error {
                 (ErrorKind::Connect, "the peer does not speak AMQP 0-9-1".to_owned())
             }
             Lapin::AuthProviderError(why) => (ErrorKind::Authentication, why.clone()),
+            // Erlang does not always send the alert that tells of a client certificate before it
+            // closes the socket (seen with RabbitMQ 3.10 and TLS 1.3).
             _ if address.wants_tls() => (
                 ErrorKind::Connect,
-                "the peer closed the connection while logging in; is this RabbitMQ's AMQP port, and does it demand a client certificate?"
+                "the peer closed the connection while logging in; is this RabbitMQ's AMQP port? If it demands a client certificate, give it one that it takes"
                     .to_owned(),
             ),
             _ => (

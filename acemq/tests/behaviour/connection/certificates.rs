@@ -123,10 +123,16 @@ ssl_cert_login_from = common_name
     let trusting = || Tls::required().authority_pem(authority.pem());
     let ada = authority.client("ada");
 
-    refused_by_tls(acemq::connect(&url).tls(trusting()), "client certificate").await;
+    // Whether the broker says so, or closes the socket, is Erlang's luck.
+    let refused_somehow = async |tls: Tls| {
+        let error = refused(acemq::connect(&url).tls(tls), "client certificate").await;
+        assert!(matches!(error.kind(), ErrorKind::Tls | ErrorKind::Connect), "{error:?}");
+        eprintln!("{error:?}");
+    };
+    refused_somehow(trusting()).await;
     let stranger = Authority::new("another authority").client("ada");
     let strange = trusting().client_certificate_pem(&stranger.certificate, &stranger.key);
-    refused_by_tls(acemq::connect(&url).tls(strange), "does not take the client certificate").await;
+    refused_somehow(strange).await;
     let known = trusting().client_certificate_pem(&ada.certificate, &ada.key);
     works(acemq::connect(&url).tls(known.clone())).await;
 
