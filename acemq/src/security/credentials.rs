@@ -159,14 +159,12 @@ impl CredentialsProvider {
             Source::Fixed(credentials) => credentials.clone(),
             Source::Function(function) => asked(&**function).await?,
         };
-        let carries_nul =
-            |text: &str| text.contains('\0').then_some("it holds a NUL, which no login can carry");
-        match carries_nul(&credentials.password).or(credentials.user().and_then(carries_nul)) {
-            Some(why) => {
-                Err(Error::new(ErrorKind::Authentication, format!("ask for the login: {why}")))
-            }
-            None => Ok(credentials),
+        let texts = [Some(&*credentials.password), credentials.user()];
+        if texts.into_iter().flatten().any(|text| text.contains('\0')) {
+            let why = "ask for the login: it holds a NUL, which no login can carry";
+            return Err(Error::new(ErrorKind::Authentication, why));
         }
+        Ok(credentials)
     }
 }
 
