@@ -39,6 +39,7 @@
 //! | for | see |
 //! |---|---|
 //! | connecting and closing | [`connect()`], [`Client`] |
+//! | logins, certificates, TLS | [`Connect::credentials`], `CredentialsProvider`, `Tls` |
 //! | exchanges, queues, bindings | [`Topology`], [`Queue`], [`Exchange`] |
 //! | sending | [`Client::publisher`], [`Publisher`] |
 //! | handling, retries, dead letters | [`Client::consumer`], [`ConsumerBuilder`], [`RetryPolicy`] |
@@ -81,6 +82,7 @@
 //! |---|---|
 //! | `amqp`, on by default | RabbitMQ over AMQP 0-9-1, with TLS. Without it only `memory://` connects |
 //! | `avro` | the codecs `Avro`, `AvroReader` and `AvroValues`, over apache-avro 0.22 |
+//! | `dev-certificates` | `DevelopmentCertificates`, which makes certificates for development and tests |
 //! | `encryption` | bodies that only the holders of a key can read: `Encrypted`, `Keyring` |
 //! | `object-store` | large payloads in S3, Azure, Google and other object storage: `ObjectClaimCheckStore` |
 //! | `protobuf` | the codec `Protobuf`, for messages of prost 0.14 |
@@ -114,6 +116,8 @@ mod retry;
 mod saga;
 mod scheduler;
 mod schema;
+#[cfg(any(feature = "amqp", feature = "dev-certificates"))]
+mod security;
 mod stream;
 #[cfg(test)]
 #[path = "../tests/support/broker.rs"]
@@ -193,6 +197,10 @@ pub use schema::{
     MemorySchemaRegistry, RegisteredSchema, SchemaFormat, SchemaId, SchemaRegistry,
     SharedSchemaRegistry,
 };
+#[cfg(feature = "dev-certificates")]
+pub use security::DevelopmentCertificates;
+#[cfg(feature = "amqp")]
+pub use security::{Credentials, CredentialsProvider, Tls};
 pub use stream::{
     MemoryStreamCheckpoints, STREAM_FILTER_VALUE, StartStreamConsumer, StreamCheckpointStore,
     StreamConsumer, StreamConsumerBuilder, StreamCounters, StreamGap, StreamOffset, StreamStop,

@@ -9,6 +9,8 @@ use std::{
 use tokio::sync::Semaphore;
 
 use super::{Client, Inner, keeper::LinkKeeper};
+#[cfg(feature = "amqp")]
+use crate::security::{Access, CredentialsProvider, Tls};
 use crate::{
     clock::Clock,
     consume::ConsumeInterceptor,
@@ -51,7 +53,27 @@ impl Default for Options {
 ///
 /// Awaiting the builder dials and fails if the broker cannot be reached; [`Connect::lazy`] makes
 /// the client at once and dials when it is first used. `amqps` verifies the broker's certificate
-/// against the platform's roots.
+/// against the platform's roots, unless [`Connect::tls`] or the address says otherwise.
+///
+/// # Addresses
+/// `amqp://user:password@host:port/vhost?name=value&…`, or `amqps`. User, password, virtual host
+/// and values are percent-encoded: `p#1/x` is written `p%231%2Fx`. Without a user it is `guest`
+/// with `guest`, without a virtual host `/`, without a port 5672 or, for `amqps`, 5671. An IPv6
+/// host stands in brackets. Several, separated by commas, are those of one cluster: see
+/// [`Connect::also_at`]. The parameters are RabbitMQ's, and any other is refused:
+///
+/// | parameter | what it says |
+/// |---|---|
+/// | `heartbeat` | seconds between heartbeats, 10 by default; a peer that is silent for twice as long is lost. 0 leaves it to the broker |
+/// | `connection_timeout` | milliseconds for finding and reaching the host, within [`connect_timeout`](Connect::connect_timeout) |
+/// | `channel_max`, `frame_max` | the most channels of a connection, and bytes of a frame |
+/// | `auth_mechanism` | `plain` (default) or `external`: see [`Connect::external_login`] |
+/// | `cacertfile` | PEM file of the authorities to trust instead of the machine's |
+/// | `certfile`, `keyfile` | PEM files of a client certificate and its key |
+/// | `verify` | `verify_peer` (default), or `verify_none` for TLS that verifies nothing |
+/// | `server_name_indication` | the name that the broker's certificate must hold, instead of the host |
+///
+/// No password is shown in errors, in logs or by `Debug`.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -67,15 +89,19 @@ impl Default for Options {
 /// ```
 ///
 /// # Errors
-/// [`ErrorKind::Config`] for a URL that cannot be read; [`ErrorKind::Connect`],
-/// [`ErrorKind::Timeout`], [`ErrorKind::Authentication`], [`ErrorKind::NotFound`] (virtual host),
-/// [`ErrorKind::Refused`] and [`ErrorKind::Tls`] for a broker that does not let us in.
+/// [`ErrorKind::Config`] for a URL or a file of TLS that cannot be read, and for settings that
+/// contradict each other; [`ErrorKind::Connect`], [`ErrorKind::Timeout`],
+/// [`ErrorKind::Authentication`], [`ErrorKind::NotFound`] (virtual host), [`ErrorKind::Refused`]
+/// and [`ErrorKind::Tls`] for a broker that does not let us in. Where there are several addresses,
+/// it is the error of one, and its text has all of them.
 ///
 /// # Cancellation
 /// Dropping the future ends the attempt; nothing is left open.
 pub fn connect(url: impl Into<String>) -> Connect {
     Connect {
-        url: url.into(),
+        urls: vec![url.into()],
+        #[cfg(feature = "amqp")]
+        access: Access::default(),
         options: Options::default(),
         publish_interceptors: Vec::new(),
         consume_interceptors: Vec::new(),
@@ -93,7 +119,9 @@ pub fn connect_lazy(url: impl Into<String>) -> Result<Client> {
 /// A connection about to be made. From [`connect`].
 #[must_use = "a connection is made by awaiting it"]
 pub struct Connect {
-    url: String,
+    urls: Vec<String>,
+    #[cfg(feature = "amqp")]
+    access: Access,
     options: Options,
     publish_interceptors: Vec<Arc<dyn PublishInterceptor>>,
     consume_interceptors: Vec<Arc<dyn ConsumeInterceptor>>,
@@ -107,8 +135,58 @@ impl Connect {
         self
     }
 
-    /// The bound of each step of getting ready: dialling, opening a channel, declaring, starting
-    /// to consume. Default 10 seconds.
+    /// Another address of the same broker, or of another node of its cluster. Whenever a
+    /// connection is made, each address is tried in turn, the one that worked last first, until
+    /// one lets us in; [`StateWatch::address`](crate::StateWatch::address) and the log say which.
+    /// An address that holds several, separated by commas, means the same.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> acemq::Result<()> {
+    /// let mq = acemq::connect("amqp://orders:s3cret@rabbit-1/shop")
+    ///     .also_at("amqp://orders:s3cret@rabbit-2/shop")
+    ///     .lazy()?;
+    /// let same = acemq::connect_lazy("amqp://rabbit-1/shop,amqp://rabbit-2/shop")?;
+    /// # same.close().await?;
+    /// mq.close().await
+    /// # }
+    /// ```
+    pub fn also_at(mut self, url: impl Into<String>) -> Self {
+        self.urls.push(url.into());
+        self
+    }
+
+    /// Where the login comes from, instead of the address: [`Credentials`], or a
+    /// [`CredentialsProvider`], which is asked each time a connection is made. Of no effect with
+    /// `memory://`, which has no login.
+    ///
+    /// [`Credentials`]: crate::Credentials
+    #[cfg(feature = "amqp")]
+    pub fn credentials(mut self, provider: impl Into<CredentialsProvider>) -> Self {
+        self.access.credentials = Some(provider.into());
+        self
+    }
+
+    /// Has the client certificate be the login (SASL EXTERNAL), which takes an `amqps://` address,
+    /// a client certificate ([`Tls::client_certificate_files`]) and at the broker the plugin
+    /// `rabbitmq_auth_mechanism_ssl` with a user of the certificate's name. Of no effect with
+    /// `memory://`.
+    #[cfg(feature = "amqp")]
+    pub fn external_login(mut self) -> Self {
+        self.access.external = true;
+        self
+    }
+
+    /// How connections to `amqps://` are kept safe; [`Tls::required`] by default. Of no effect with
+    /// `memory://`, which has no network.
+    #[cfg(feature = "amqp")]
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.access.tls = Some(tls);
+        self
+    }
+
+    /// The bound of each step of getting ready: asking for the login, dialling an address, opening
+    /// a channel, declaring, starting to consume. Default 10 seconds.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.options.connect_timeout = timeout;
         self
@@ -173,9 +251,10 @@ impl Connect {
     /// while that fails.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] for a URL that cannot be read.
+    /// [`ErrorKind::Config`] for a URL that cannot be read, and for settings that contradict each
+    /// other. Files of TLS are read when the client dials.
     pub fn lazy(self) -> Result<Client> {
-        let transport = transport(&self.url)?;
+        let transport = self.transport()?;
         let dial = |purpose: &str, publishes| DialOptions {
             connection_name: format!("{} ({purpose})", self.options.client_name),
             step_timeout: self.options.connect_timeout,
@@ -204,6 +283,58 @@ impl Connect {
     }
 }
 
+impl Connect {
+    fn transport(&self) -> Result<Arc<dyn Transport>> {
+        let urls: Vec<&str> = self.urls.iter().flat_map(|url| addresses(url)).collect();
+        if let [url] = *urls
+            && let Some(name) = strip_scheme(url, "memory://")
+        {
+            return Ok(Arc::new(MemoryTransport::new(name)?));
+        }
+        for url in &urls {
+            if strip_scheme(url, "amqp://").or_else(|| strip_scheme(url, "amqps://")).is_none() {
+                let why = match strip_scheme(url, "memory://") {
+                    Some(_) => "connect: memory:// is one address, beside which there is no other",
+                    None => "connect: the URL must begin with amqp://, amqps:// or memory://",
+                };
+                return Err(Error::new(ErrorKind::Config, why));
+            }
+        }
+        #[cfg(feature = "amqp")]
+        return Ok(Arc::new(crate::transport::AmqpTransport::at(urls, self.access.clone())?));
+        #[cfg(not(feature = "amqp"))]
+        return Err(Error::new(
+            ErrorKind::Config,
+            "connect to RabbitMQ: this build has no AMQP; switch the feature `amqp` on",
+        ));
+    }
+}
+
+/// The addresses in a list with commas between them. A comma that no scheme follows is part of an
+/// address: a password may have one.
+fn addresses(mut list: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    let mut from = 0;
+    while let Some(comma) = list[from..].find(',').map(|at| from + at) {
+        let rest = list[comma + 1..].trim_start();
+        match strip_scheme(rest, "amqp://").or_else(|| strip_scheme(rest, "amqps://")) {
+            Some(_) => {
+                found.push(list[..comma].trim_end());
+                (list, from) = (rest, 0);
+            }
+            None => from = comma + 1,
+        }
+    }
+    found.push(list);
+    found
+}
+
+/// What follows the scheme, which may be written in capitals.
+fn strip_scheme<'a>(url: &'a str, scheme: &str) -> Option<&'a str> {
+    let (start, rest) = url.split_at_checked(scheme.len())?;
+    start.eq_ignore_ascii_case(scheme).then_some(rest)
+}
+
 impl IntoFuture for Connect {
     type Output = Result<Client>;
     type IntoFuture = BoxFuture<'static, Result<Client>>;
@@ -224,20 +355,21 @@ impl std::fmt::Debug for Connect {
     }
 }
 
-fn transport(url: &str) -> Result<Arc<dyn Transport>> {
-    let scheme = url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
-    match scheme.as_deref() {
-        Some("memory") => Ok(Arc::new(MemoryTransport::new(&url["memory://".len()..])?)),
-        #[cfg(feature = "amqp")]
-        Some("amqp" | "amqps") => Ok(Arc::new(crate::transport::AmqpTransport::new(url)?)),
-        #[cfg(not(feature = "amqp"))]
-        Some("amqp" | "amqps") => Err(Error::new(
-            ErrorKind::Config,
-            "connect to RabbitMQ: this build has no AMQP; switch the feature `amqp` on",
-        )),
-        _ => Err(Error::new(
-            ErrorKind::Config,
-            "connect: the URL must begin with amqp://, amqps:// or memory://",
-        )),
+#[cfg(test)]
+mod tests {
+    use super::addresses;
+
+    #[test]
+    fn a_list_of_addresses_is_parted_where_a_scheme_follows_a_comma() {
+        for (list, parts) in [
+            ("amqp://a", vec!["amqp://a"]),
+            ("amqp://a,amqp://b", vec!["amqp://a", "amqp://b"]),
+            ("amqps://a , AMQPS://b", vec!["amqps://a", "AMQPS://b"]),
+            ("amqp://ada:p,w@a,amqp://b", vec!["amqp://ada:p,w@a", "amqp://b"]),
+            ("memory://a,b", vec!["memory://a,b"]),
+            ("", vec![""]),
+        ] {
+            assert_eq!(addresses(list), parts, "{list}");
+        }
     }
 }

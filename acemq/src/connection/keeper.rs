@@ -11,7 +11,7 @@ use std::{
 use tokio::{sync::watch, time::Instant};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use super::state::ConnectionState;
+use super::state::{ConnectionState, StateWatch};
 use crate::{
     backoff::Backoff,
     error::{Error, ErrorKind, Result},
@@ -44,6 +44,8 @@ struct Shared {
     options: DialOptions,
     link: watch::Sender<Option<Arc<dyn Link>>>,
     state: watch::Sender<ConnectionState>,
+    /// The live link's; apart from it, since whoever watches must not keep a link.
+    address: watch::Sender<Option<String>>,
     owned: Mutex<OwnedTopology>,
     closing: CancellationToken,
 }
@@ -56,6 +58,7 @@ impl LinkKeeper {
                 options,
                 link: watch::Sender::new(None),
                 state: watch::Sender::new(ConnectionState::Idle),
+                address: watch::Sender::new(None),
                 owned: Mutex::default(),
                 closing: CancellationToken::new(),
             }),
@@ -66,12 +69,18 @@ impl LinkKeeper {
     /// Dials once, so that the caller gets the error of a connection that cannot be made.
     pub(super) async fn connect(&self) -> Result<()> {
         let link = self.shared.dial().await?;
+        tracing::info!(
+            connection = %self.shared.options.connection_name, address = link.address(), "connected"
+        );
         self.start(Some(link));
         Ok(())
     }
 
-    pub(super) fn states(&self) -> watch::Receiver<ConnectionState> {
-        self.shared.state.subscribe()
+    pub(super) fn watch(&self) -> StateWatch {
+        StateWatch {
+            state: self.shared.state.subscribe(),
+            address: self.shared.address.subscribe(),
+        }
     }
 
     /// The live link, if there is one.
@@ -146,7 +155,7 @@ impl LinkKeeper {
             // A task that was aborted or panicked has ended as well.
             let _ = task.await;
         }
-        self.shared.link.send_replace(None);
+        self.shared.set_link(None);
         self.shared.state.send_replace(ConnectionState::Closed);
     }
 
@@ -161,8 +170,8 @@ impl LinkKeeper {
             return;
         }
         if let Some(link) = &link {
+            self.shared.set_link(Some(Arc::clone(link)));
             self.shared.state.send_replace(ConnectionState::Connected);
-            self.shared.link.send_replace(Some(Arc::clone(link)));
         }
         let shared = Arc::clone(&self.shared);
         *task = Some(AbortOnDropHandle::new(tokio::spawn(async move { shared.keep(link).await })));
@@ -200,14 +209,14 @@ impl Shared {
                 },
             };
             let connected = Instant::now();
-            self.link.send_replace(Some(Arc::clone(&link)));
+            self.set_link(Some(Arc::clone(&link)));
             tokio::select! {
                 () = self.closing.cancelled() => {
                     link.close().await;
                     return;
                 }
                 reason = self.follow(&*link) => {
-                    self.link.send_replace(None);
+                    self.set_link(None);
                     tracing::warn!(
                         connection = %self.options.connection_name, %reason, "connection lost"
                     );
@@ -218,6 +227,11 @@ impl Shared {
                 backoff = pauses();
             }
         }
+    }
+
+    fn set_link(&self, link: Option<Arc<dyn Link>>) {
+        self.address.send_replace(link.as_ref().map(|link| link.address().to_owned()));
+        self.link.send_replace(link);
     }
 
     /// Reports what the link does until it ends, and says why it did.
@@ -251,7 +265,8 @@ impl Shared {
             match self.dial().await {
                 Ok(link) => {
                     tracing::info!(
-                        connection = %self.options.connection_name, attempt, "connected"
+                        connection = %self.options.connection_name, address = link.address(),
+                        attempt, "connected"
                     );
                     return link;
                 }

@@ -64,13 +64,13 @@ impl Client {
     /// Follows the state of the connection that publishes.
     #[must_use]
     pub fn publishing(&self) -> StateWatch {
-        StateWatch(self.0.publishing.states())
+        self.0.publishing.watch()
     }
 
     /// Follows the state of the connection that consumes.
     #[must_use]
     pub fn consuming(&self) -> StateWatch {
-        StateWatch(self.0.consuming.states())
+        self.0.consuming.watch()
     }
 
     /// Who this client is, as it stands on messages: `client@host`.

@@ -26,30 +26,43 @@ pub enum ConnectionState {
 /// Follows the state of a connection. From [`Client::publishing`](crate::Client::publishing) and
 /// [`Client::consuming`](crate::Client::consuming).
 #[derive(Clone, Debug)]
-pub struct StateWatch(pub(super) watch::Receiver<ConnectionState>);
+pub struct StateWatch {
+    pub(super) state: watch::Receiver<ConnectionState>,
+    pub(super) address: watch::Receiver<Option<String>>,
+}
 
 impl StateWatch {
     /// The state now; [`ConnectionState::Closed`] once the client is gone.
     #[must_use]
     pub fn current(&self) -> ConnectionState {
-        match self.0.has_changed() {
-            Ok(_) => self.0.borrow().clone(),
+        match self.state.has_changed() {
+            Ok(_) => self.state.borrow().clone(),
             Err(_) => ConnectionState::Closed,
+        }
+    }
+
+    /// Which of the broker's addresses the connection is made to, without its secret; `None` while
+    /// there is no connection.
+    #[must_use]
+    pub fn address(&self) -> Option<String> {
+        match self.address.has_changed() {
+            Ok(_) => self.address.borrow().clone(),
+            Err(_) => None,
         }
     }
 
     /// Waits for the next change and says what it is; [`ConnectionState::Closed`] once the client
     /// is gone. May be dropped at any await: no change is lost, several may be seen as the last.
     pub async fn changed(&mut self) -> ConnectionState {
-        if self.0.changed().await.is_err() {
+        if self.state.changed().await.is_err() {
             return ConnectionState::Closed;
         }
-        self.0.borrow_and_update().clone()
+        self.state.borrow_and_update().clone()
     }
 
     /// Waits until the state is one that `wanted` accepts, or the client is gone.
     pub async fn wait_for(&mut self, mut wanted: impl FnMut(&ConnectionState) -> bool) {
         // An error means that the client is gone: nothing more will change.
-        let _ = self.0.wait_for(|state| wanted(state)).await;
+        let _ = self.state.wait_for(|state| wanted(state)).await;
     }
 }

@@ -18,11 +18,11 @@ const CONTENT_HEADER: usize = 12;
 const SHORT_STRING_MAX: usize = 255;
 
 /// Checks everything about a message that would make the broker close the channel or the
-/// connection and that can be seen from here.
-pub(super) fn check(message: &Outgoing, user: &str, limits: Limits) -> Result<()> {
+/// connection and that can be seen from here. `user` is `None` where only the broker knows it.
+pub(super) fn check(message: &Outgoing, user: Option<&str>, limits: Limits) -> Result<()> {
     check_texts(message)?;
     let properties = &message.properties;
-    if let Some(claimed) = &properties.user_id
+    if let (Some(claimed), Some(user)) = (&properties.user_id, user)
         && claimed != user
     {
         return Err(about(

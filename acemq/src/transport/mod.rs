@@ -62,8 +62,8 @@ pub(crate) trait Transport: Send + Sync + fmt::Debug {
     /// `amqp` or `memory`, as it stands in metrics.
     fn name(&self) -> &'static str;
 
-    /// Makes a connection within `step_timeout`; a future that is dropped or times out leaves
-    /// no socket, thread or task behind.
+    /// Makes a connection, within `step_timeout` for each of the broker's addresses; a future that
+    /// is dropped or times out leaves no socket, thread or task behind.
     ///
     /// # Errors
     /// `Authentication`, `Connect`, `Config`, `NotFound` (virtual host), `Refused`, `Timeout`,
@@ -115,6 +115,9 @@ pub(crate) trait Link: Send + Sync + fmt::Debug {
     }
 
     fn limits(&self) -> Limits;
+
+    /// The broker's address, without a secret, for people.
+    fn address(&self) -> &str;
 
     /// Hands a message over for publishing, confirmed. Never waits; the verdict comes through
     /// [`Publish::answer`]. Messages handed over by one task go out in that order; only the first

@@ -14,6 +14,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 
+pub use self::certificates::{Authority, Identity, TlsFiles};
 use self::install::Install;
 use crate::ports::Port;
 use crate::process::Process;
@@ -33,6 +34,10 @@ pub struct BrokerOptions {
     /// Whether it listens for TLS as well, with a certificate for `localhost` and
     /// `127.0.0.1` by an authority of its own ([`OwnBroker::ca_file`]).
     pub tls: bool,
+    /// What it is given for TLS instead, which it then listens for.
+    pub tls_files: Option<TlsFiles>,
+    /// The plugins that it runs.
+    pub plugins: Vec<&'static str>,
 }
 
 /// Which RabbitMQ an [`OwnBroker`] runs.
@@ -46,7 +51,7 @@ pub enum BrokerVersion {
 }
 
 /// A RabbitMQ node that belongs to one test: private ports, data, cookie and name, no
-/// plugins. It may be stopped, killed, paused and filled. Dropping it removes it all.
+/// plugins but those asked for. It may be stopped, killed, paused and filled. Dropping it removes it all.
 ///
 /// The user is `guest` with password `guest`, the virtual host `/`.
 #[derive(Debug)]
@@ -77,17 +82,20 @@ impl OwnBroker {
     /// When it does not start, or is not installed and `ACEMQ_TEST_REQUIRE` lists
     /// `own-rabbitmq` (for 4.x: `own-rabbitmq4`).
     pub async fn start_with(options: BrokerOptions) -> Option<Self> {
-        let install = Install::find(options.version)?;
+        let BrokerOptions { version, config, tls, tls_files, plugins } = options;
+        let install = Install::find(version)?;
+        let own = || Authority::new("acemq test authority").files();
+        let tls_files = tls_files.or_else(|| tls.then(own));
         let process = Process::new(&install.temporary());
         let mut broker = Self {
             node: format!("{}@localhost", unique("acemq")),
             amqp: Port::lease(),
-            amqps: options.tls.then(Port::lease),
+            amqps: tls_files.is_some().then(Port::lease),
             distribution: Port::lease(),
             install,
             process,
         };
-        broker.prepare(&options.config);
+        broker.prepare(&config, tls_files.as_ref(), &plugins);
         broker.run().await;
         Some(broker)
     }
@@ -179,15 +187,15 @@ impl OwnBroker {
     }
 
     /// Writes what the node reads at its start.
-    fn prepare(&self, extra: &str) {
+    fn prepare(&self, extra: &str, tls: Option<&TlsFiles>, plugins: &[&str]) {
         let home = self.process.home();
-        self.install.link_needed_plugins(home);
-        if self.amqps.is_some() {
-            certificates::write(home);
+        self.install.link_needed_plugins(home, plugins);
+        if let Some(files) = tls {
+            certificates::write(home, files);
         }
         write(&home.join("rabbitmq.conf"), &self.configuration(extra));
         write(&home.join("environment"), "");
-        write(&home.join("plugins"), "[].");
+        write(&home.join("plugins"), &format!("[{}].", plugins.join(",")));
         let cookie = home.join(".erlang.cookie");
         write(&cookie, &unique("cookie"));
         fs::set_permissions(&cookie, fs::Permissions::from_mode(0o400)).expect("guard the cookie");
@@ -203,8 +211,6 @@ impl OwnBroker {
                 format!("ssl_options.cacertfile = {}", file(certificates::AUTHORITY)),
                 format!("ssl_options.certfile = {}", file(certificates::CERTIFICATE)),
                 format!("ssl_options.keyfile = {}", file(certificates::KEY)),
-                "ssl_options.verify = verify_none".to_owned(),
-                "ssl_options.fail_if_no_peer_cert = false".to_owned(),
             ]);
         }
         // A disk that is nearly full would block every publisher; neither can the size of
@@ -215,7 +221,10 @@ impl OwnBroker {
             ("log.console", "false"),
             ("log.file.level", "info"),
         ];
-        for (key, value) in defaults {
+        let tls =
+            [("ssl_options.verify", "verify_none"), ("ssl_options.fail_if_no_peer_cert", "false")];
+        let tls = tls.into_iter().filter(|_| self.amqps.is_some());
+        for (key, value) in defaults.into_iter().chain(tls) {
             if !extra.contains(key) {
                 lines.push(format!("{key} = {value}"));
             }

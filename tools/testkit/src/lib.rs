@@ -31,7 +31,7 @@ mod proxy;
 mod s3;
 mod shared;
 
-pub use broker::{BrokerOptions, BrokerVersion, OwnBroker};
+pub use broker::{Authority, BrokerOptions, BrokerVersion, Identity, OwnBroker, TlsFiles};
 pub use causes::said_once;
 pub use database::{MariaDbDatabase, PostgresDatabase};
 pub use eventually::eventually;

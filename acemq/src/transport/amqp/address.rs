@@ -1,30 +1,37 @@
 //! `amqp://` and `amqps://` addresses.
 
-use std::fmt;
+mod query;
+#[cfg(test)]
+mod tests;
 
-use lapin::uri::{AMQPAuthority, AMQPQueryString, AMQPScheme, AMQPUri, AMQPUserInfo};
+use std::{fmt, time::Duration};
+
+use lapin::uri::{AMQPAuthority, AMQPScheme, AMQPUri, AMQPUserInfo, SASLMechanism};
 use percent_encoding::percent_decode_str;
 use url::{Host, Url};
 
-use crate::error::{Error, ErrorKind, Result};
-
-/// Seconds between heartbeats that we ask for. A peer that is silent for twice that is lost, so
-/// a stalled connection is noticed within 20 s.
-const HEARTBEAT: u16 = 10;
+use self::query::Query;
+use crate::{
+    error::{Error, ErrorKind, Result},
+    security::{Credentials, Tls},
+};
 
 /// Where a broker is and who we are there. Shown without the password.
 #[derive(Clone)]
 pub(super) struct Address {
     pub(super) uri: AMQPUri,
+    /// What the address itself says about TLS.
+    pub(super) tls: Option<Tls>,
+    /// How long reaching the host may take at most.
+    pub(super) connection_timeout: Option<Duration>,
 }
 
 impl Address {
-    /// Parses `amqp[s]://[user[:password]@]host[:port][/vhost][?heartbeat=…&frame_max=…&channel_max=…]`.
+    /// Parses `amqp[s]://[user[:password]@]host[:port][/vhost][?name=value&…]`.
     ///
     /// User, password and virtual host may be percent-encoded. Without a user it is `guest` with
     /// `guest`, without a virtual host `/`, without a port 5672 or, for `amqps`, 5671. An IPv6
-    /// address stands in brackets. `heartbeat` is in seconds, 10 by default; 0 leaves it to the
-    /// broker, and where that wants none either a stalled connection is not noticed.
+    /// address stands in brackets. For the parameters see [`query`].
     ///
     /// # Errors
     /// `Config`. The text never holds the address as it was given, since that holds the password.
@@ -58,7 +65,13 @@ impl Address {
             None if url.username().is_empty() => "guest".to_owned(),
             None => String::new(),
         };
+        if [&username, &password].iter().any(|text| text.contains('\0')) {
+            return Err(invalid("its user or password holds a NUL, which no login can carry"));
+        }
+        let Query { amqp, tls, connection_timeout } = Query::of(&url, &scheme)?;
         Ok(Self {
+            tls,
+            connection_timeout,
             uri: AMQPUri {
                 authority: AMQPAuthority {
                     userinfo: AMQPUserInfo { username, password },
@@ -67,13 +80,47 @@ impl Address {
                 },
                 scheme,
                 vhost: vhost(url.path())?,
-                query: query(&url)?,
+                query: amqp,
             },
         })
     }
 
-    pub(super) fn user(&self) -> &str {
-        &self.uri.authority.userinfo.username
+    /// Whom the broker sees in us; `None` where that is for a certificate to say.
+    pub(super) fn user(&self) -> Option<&str> {
+        (!self.is_external()).then_some(&*self.uri.authority.userinfo.username)
+    }
+
+    pub(super) fn host(&self) -> &str {
+        &self.uri.authority.host
+    }
+
+    pub(super) fn port(&self) -> u16 {
+        self.uri.authority.port
+    }
+
+    pub(super) fn wants_tls(&self) -> bool {
+        self.uri.scheme == AMQPScheme::AMQPS
+    }
+
+    /// Whether the client certificate is the login.
+    pub(super) fn is_external(&self) -> bool {
+        self.uri.query.auth_mechanism == Some(SASLMechanism::External)
+    }
+
+    /// Has the client certificate be the login.
+    pub(super) fn log_in_externally(&mut self) {
+        self.uri.query.auth_mechanism = Some(SASLMechanism::External);
+    }
+
+    /// The same place, with another login.
+    pub(super) fn with_login(&self, credentials: &Credentials) -> Self {
+        let mut address = self.clone();
+        let userinfo = &mut address.uri.authority.userinfo;
+        credentials.password().clone_into(&mut userinfo.password);
+        if let Some(user) = credentials.user() {
+            user.clone_into(&mut userinfo.username);
+        }
+        address
     }
 }
 
@@ -95,28 +142,6 @@ fn vhost(path: &str) -> Result<String> {
             Ok(name)
         }
     }
-}
-
-fn query(url: &Url) -> Result<AMQPQueryString> {
-    let mut query = AMQPQueryString { heartbeat: Some(HEARTBEAT), ..AMQPQueryString::default() };
-    for (name, value) in url.query_pairs() {
-        match &*name {
-            "heartbeat" => query.heartbeat = Some(number(&name, &value)?),
-            "frame_max" => query.frame_max = Some(number(&name, &value)?),
-            "channel_max" => query.channel_max = Some(number(&name, &value)?),
-            // Not ignored: it may be one that was meant to make the connection safer.
-            other => {
-                return Err(invalid(&format!(
-                    "its parameter {other:?} is not known; there are heartbeat, frame_max and channel_max"
-                )));
-            }
-        }
-    }
-    Ok(query)
-}
-
-fn number<N: std::str::FromStr>(name: &str, value: &str) -> Result<N> {
-    value.parse().map_err(|_| invalid(&format!("its parameter {name} is not a number in range")))
 }
 
 fn decode(what: &str, text: &str) -> Result<String> {
@@ -146,82 +171,16 @@ impl fmt::Display for Address {
         let AMQPAuthority { userinfo, host, port } = &self.uri.authority;
         let (open, close) = if host.contains(':') { ("[", "]") } else { ("", "") };
         let vhost = if self.uri.vhost == "/" { "" } else { &self.uri.vhost };
-        write!(f, "{}://{}@{open}{host}{close}:{port}/{vhost}", self.uri.scheme, userinfo.username)
+        write!(f, "{}://", self.uri.scheme)?;
+        if !self.is_external() {
+            write!(f, "{}@", userinfo.username)?;
+        }
+        write!(f, "{open}{host}{close}:{port}/{vhost}")
     }
 }
 
 impl fmt::Debug for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self}")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_address_with_nothing_but_a_host_means_the_defaults() {
-        for url in ["amqp://broker", "amqp://broker/", "amqp://guest:guest@broker:5672/%2f"] {
-            let AMQPUri { authority, vhost, query, .. } = Address::parse(url).unwrap().uri;
-            assert_eq!(authority.host, "broker");
-            assert_eq!(authority.port, 5672);
-            assert_eq!(authority.userinfo.username, "guest");
-            assert_eq!(authority.userinfo.password, "guest");
-            assert_eq!(vhost, "/");
-            assert_eq!(query.heartbeat, Some(10));
-        }
-        assert_eq!(Address::parse("amqps://broker").unwrap().uri.authority.port, 5671);
-    }
-
-    #[test]
-    fn every_part_may_be_percent_encoded() {
-        let uri =
-            Address::parse("amqp://a%40b:p%2Fw%3A@h.example:7/shop%2Feu?heartbeat=0").unwrap().uri;
-        assert_eq!(uri.authority.userinfo.username, "a@b");
-        assert_eq!(uri.authority.userinfo.password, "p/w:");
-        assert_eq!(uri.vhost, "shop/eu");
-        assert_eq!(uri.query.heartbeat, Some(0));
-    }
-
-    #[test]
-    fn an_ipv6_host_stands_in_brackets_and_is_shown_in_them() {
-        let address = Address::parse("amqp://[::1]:5673").unwrap();
-        assert_eq!(address.uri.authority.host, "::1");
-        assert_eq!(address.to_string(), "amqp://guest@[::1]:5673/");
-    }
-
-    #[test]
-    fn the_password_is_never_shown() {
-        let address = Address::parse("amqp://ada:hush@broker/shop").unwrap();
-        for shown in [format!("{address}"), format!("{address:?}")] {
-            assert!(!shown.contains("hush"), "{shown}");
-            assert!(shown.contains("ada"), "{shown}");
-        }
-    }
-
-    #[test]
-    fn a_wrong_address_is_a_config_error_that_keeps_the_password() {
-        for url in [
-            "ada:hush@broker",
-            "http://ada:hush@broker",
-            "amqp://ada:hush@",
-            "amqp://ada:hush@broker:port",
-            "amqp://ada:hush@broker:70000",
-            "amqp://ada:hush@broker/a/b",
-            "amqp://ada:hush%FF@broker",
-            "amqp://ada:hush%zz@broker",
-            "amqp://ada:hush@broker/%zz",
-            "amqp://ada:hush@broker/shop%2",
-            "amqp://ada:hush@broker?heartbeat=soon",
-            "amqp://ada:hush@broker?verify=verify_peer",
-            "amqp://ada:hush@broker/#hush",
-            "hush",
-            "",
-        ] {
-            let error = Address::parse(url).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Config, "{url}");
-            assert!(!format!("{error} {error:?}").contains("hush"), "{url}: {error:?}");
-        }
     }
 }

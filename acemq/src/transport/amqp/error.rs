@@ -1,9 +1,13 @@
 //! What went wrong, from lapin's terms to ours.
 
-use std::{io, sync::Arc};
+mod tls;
+
+use std::sync::Arc;
 
 use lapin::{ErrorKind as Lapin, protocol::AMQPErrorKind};
 
+pub(super) use self::tls::{is_of_tls, of_tls};
+use super::address::Address;
 use crate::error::{Conflict, Error, ErrorKind};
 
 /// What the broker said when it closed a channel or the connection.
@@ -109,12 +113,21 @@ fn value(text: &str) -> &str {
     }
 }
 
-/// An error of logging in, `peer` being the address without its secret.
-pub(super) fn of_dial(peer: &str, vhost: &str, error: lapin::Error) -> Error {
-    let action = format!("connect to {peer}");
+/// An error of logging in.
+pub(super) fn of_dial(address: &Address, error: lapin::Error) -> Error {
+    let vhost = &address.uri.vhost;
+    let check = match address.is_external() {
+        true => {
+            "is the plugin rabbitmq_auth_mechanism_ssl enabled, EXTERNAL among its auth_mechanisms, and the certificate's name a user?"
+        }
+        false => "check the user and the password",
+    };
     let (kind, why) = match Reply::of(&error) {
         Some(Reply { code: 403, text }) => {
-            (ErrorKind::Authentication, format!("{text}; check the user and the password"))
+            (ErrorKind::Authentication, format!("{text}; {check}"))
+        }
+        Some(Reply { text, .. }) if text.contains("authentication mechanism") => {
+            (ErrorKind::Authentication, format!("{text}; {check}"))
         }
         Some(Reply { code: 530, text }) if text.contains("not found") => {
             (ErrorKind::NotFound, format!("the virtual host {vhost:?} does not exist: {text}"))
@@ -131,15 +144,22 @@ pub(super) fn of_dial(peer: &str, vhost: &str, error: lapin::Error) -> Error {
                 (ErrorKind::Connect, "the peer does not speak AMQP 0-9-1".to_owned())
             }
             Lapin::AuthProviderError(why) => (ErrorKind::Authentication, why.clone()),
+            // Erlang does not always send the alert that tells of a client certificate before it
+            // closes the socket (seen with RabbitMQ 3.10 and TLS 1.3).
+            _ if address.wants_tls() => (
+                ErrorKind::Connect,
+                "the peer closed the connection while logging in; is this RabbitMQ's AMQP port? If it demands a client certificate, give it one that it takes"
+                    .to_owned(),
+            ),
             _ => (
                 ErrorKind::Connect,
-                "the peer closed the connection while logging in; is this RabbitMQ's AMQP port?"
+                "the peer closed the connection while logging in; is this RabbitMQ's AMQP port? If it is the one for TLS, write amqps://"
                     .to_owned(),
             ),
         },
     };
     let quoted = Reply::of(&error).is_some();
-    let failed = Error::new(kind, format!("{action}: {why}"));
+    let failed = Error::new(kind, format!("connect to {address}: {why}"));
     match error.kind() {
         Lapin::AuthProviderError(_) => failed.with_quoted_source(error),
         // Around this one lapin says the same again.
@@ -149,32 +169,13 @@ pub(super) fn of_dial(peer: &str, vhost: &str, error: lapin::Error) -> Error {
     }
 }
 
-/// An error of agreeing on TLS.
-pub(super) fn of_tls(peer: &str, error: io::Error) -> Error {
-    let action = format!("agree on TLS with {peer}");
-    match error.kind() {
-        // The answer of a port that speaks something else.
-        _ if error.to_string().contains("InvalidContentType") => Error::new(
-            ErrorKind::Tls,
-            format!("{action}: {error}; the peer does not speak TLS there; is this its TLS port?"),
-        )
-        .with_quoted_source(error),
-        io::ErrorKind::ConnectionReset
-        | io::ErrorKind::ConnectionAborted
-        | io::ErrorKind::BrokenPipe
-        | io::ErrorKind::UnexpectedEof => Error::new(
-            ErrorKind::Connect,
-            format!("{action}: the peer closed the connection; is this its TLS port?"),
-        )
-        .with_source(error),
-        _ => Error::new(
-            ErrorKind::Tls,
-            format!(
-                "{action}: {error}; the certificate must be for this host and from an authority that this machine trusts"
-            ),
-        )
-        .with_quoted_source(error),
-    }
+/// The error of a plain connection to a peer that speaks TLS.
+pub(super) fn not_plain(peer: &str, error: lapin::Error) -> Error {
+    Error::new(
+        ErrorKind::Tls,
+        format!("connect to {peer}: the peer speaks TLS there; write amqps://, or the plain port"),
+    )
+    .with_source(error)
 }
 
 pub(super) fn lost(action: &str, reason: &str) -> Error {

@@ -41,7 +41,10 @@ pub(super) struct Core {
     pub(super) step: Duration,
     pub(super) state: watch::Sender<LinkState>,
     pub(super) limits: Limits,
-    pub(super) user: String,
+    /// Whom the broker sees in us, if a login says.
+    pub(super) user: Option<String>,
+    /// The broker's address, without its secret.
+    peer: String,
     line: Line,
     pub(super) runtime: Handle,
     /// How many channels the broker has closed, each of which used up a number.
@@ -191,7 +194,7 @@ impl AmqpLink {
         wire: CutOnDrop,
         (tap, switch): (Arc<Tap>, AbortOnDropHandle<()>),
         limits: Limits,
-        user: &str,
+        (peer, user): (String, Option<&str>),
         step: Duration,
     ) -> Self {
         let events = connection.events_listener();
@@ -206,7 +209,8 @@ impl AmqpLink {
             step,
             state: watch::Sender::new(initial),
             limits,
-            user: user.to_owned(),
+            user: user.map(str::to_owned),
+            peer,
             line: wire.0.clone(),
             runtime: Handle::current(),
             spent: AtomicU32::new(0),
@@ -291,7 +295,7 @@ impl Drop for AmqpLink {
 impl fmt::Debug for AmqpLink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AmqpLink")
-            .field("user", &self.core.user)
+            .field("peer", &self.core.peer)
             .field("state", &*self.core.state.borrow())
             .finish_non_exhaustive()
     }
@@ -304,6 +308,10 @@ impl Link for AmqpLink {
 
     fn limits(&self) -> Limits {
         self.core.limits
+    }
+
+    fn address(&self) -> &str {
+        &self.core.peer
     }
 
     fn publish(&self, publish: Publish) {

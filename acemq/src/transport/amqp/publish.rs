@@ -135,7 +135,7 @@ impl Publisher {
 
     /// Hands a message over.
     pub(super) fn publish(self: &Arc<Self>, publish: Publish) {
-        match limits::check(&publish.message, &self.core.user, self.core.limits) {
+        match limits::check(&publish.message, self.core.user.as_deref(), self.core.limits) {
             Ok(()) => self.act(|state, effects| state.accept(publish, self, effects)),
             Err(error) => {
                 publish.answer.complete(Err(PublishFailure::Refused(error)));

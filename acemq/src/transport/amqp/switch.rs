@@ -16,17 +16,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use async_rs::{Tokio, traits::Reactor};
 use bytes::{Buf as _, BytesMut};
-use futures_util::{
-    io::{AsyncRead, AsyncWrite},
-    task::AtomicWaker,
-};
-use lapin::AsyncTcpStream;
+use futures_util::task::AtomicWaker;
 use tokio::io::{AsyncRead as _, AsyncWrite as _, DuplexStream, ReadBuf};
 
 use super::{
     encode::{self, ChannelMethod},
+    socket::Socket,
     wire::Line,
 };
 
@@ -43,9 +39,6 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 const HEARTBEAT: [u8; 8] = [8, 0, 0, 0, 0, 0, 0, 0xCE];
 /// What lapin sends before its first frame.
 const PROTOCOL_HEADER: usize = 8;
-
-/// A socket, plain or with TLS.
-pub(super) type Socket = AsyncTcpStream<<Tokio as Reactor>::TcpStream>;
 
 pub(super) const NOT_AMQP: &str = "the broker sent something that is not AMQP 0-9-1";
 
@@ -216,7 +209,7 @@ pub(super) async fn run(socket: Socket, lapin: DuplexStream, tap: Arc<Tap>, line
     switch.ended = true;
     // Then lapin finds the pipe closed, and the broker the socket.
     if let Err(error) = ended {
-        line.fail(&error);
+        line.fail(error);
     }
 }
 
@@ -255,10 +248,13 @@ impl Switch {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.tap.waker.register(context.waker());
         loop {
-            let moved = self.take_from_lapin(context)?
-                | self.write(context)?
-                | self.read(context)?
-                | self.give_to_lapin(context)?;
+            let taken = self.take_from_lapin(context)?;
+            let written = match self.write(context) {
+                Ok(written) => written,
+                // What the peer said before it closed tells more.
+                Err(error) => return Poll::Ready(Err(self.read(context).err().unwrap_or(error))),
+            };
+            let moved = taken | written | self.read(context)? | self.give_to_lapin(context)?;
             let done =
                 (self.lapin_ended && !moved) || (self.socket_ended && self.to_lapin.is_empty());
             if done {
@@ -353,11 +349,12 @@ impl Switch {
         if self.socket_ended || self.to_lapin.len() >= BUFFER {
             return Ok(false);
         }
-        let Poll::Ready(read) = Pin::new(&mut self.socket).poll_read(context, &mut self.read)
-        else {
+        let mut buffer = ReadBuf::new(&mut self.read);
+        let Poll::Ready(read) = Pin::new(&mut self.socket).poll_read(context, &mut buffer) else {
             return Ok(false);
         };
-        let read = read?;
+        read?;
+        let read = buffer.filled().len();
         if read == 0 {
             self.socket_ended = true;
             self.incoming.give_up(&mut self.to_lapin);

@@ -46,8 +46,10 @@ struct Shared {
     writer: AtomicWaker,
     gone: CancellationToken,
     /// Why the stream ended by itself.
-    failure: OnceLock<(io::ErrorKind, String)>,
+    failure: OnceLock<io::Error>,
     version: OnceLock<String>,
+    /// Whether what came first is TLS.
+    speaks_tls: AtomicBool,
 }
 
 impl Line {
@@ -59,13 +61,18 @@ impl Line {
     }
 
     /// Says why the stream is about to end.
-    pub(super) fn fail(&self, error: &io::Error) {
-        let _ = self.0.failure.set((error.kind(), error.to_string()));
+    pub(super) fn fail(&self, error: io::Error) {
+        let _ = self.0.failure.set(error);
     }
 
-    fn failure(&self) -> Option<io::Error> {
-        let (kind, text) = self.0.failure.get()?;
-        Some(io::Error::new(*kind, text.as_str()))
+    /// Why the stream ended by itself.
+    pub(super) fn failure(&self) -> Option<&io::Error> {
+        self.0.failure.get()
+    }
+
+    /// Whether a plain stream was answered in TLS.
+    pub(super) fn speaks_tls(&self) -> bool {
+        self.0.speaks_tls.load(Ordering::SeqCst)
     }
 
     /// Completes when the stream has been dropped.
@@ -133,10 +140,13 @@ impl AsyncRead for Wire {
             if let Some(version) = greeting.version() {
                 let _ = wire.line.0.version.set(version);
             }
+            wire.line.0.speaks_tls.store(greeting.is_tls(), Ordering::SeqCst);
             wire.greeting = None;
         }
         match (read, wire.line.failure()) {
-            (Poll::Ready(Ok(0)), Some(failure)) => Poll::Ready(Err(failure)),
+            (Poll::Ready(Ok(0)), Some(failure)) => {
+                Poll::Ready(Err(io::Error::new(failure.kind(), failure.to_string())))
+            }
             (read, _) => read,
         }
     }
@@ -179,11 +189,19 @@ impl Greeting {
     /// no broker.
     const MOST: usize = 128 * 1024;
 
+    /// What a record of TLS begins with that says no.
+    const TLS_ALERT: [u8; 2] = [21, 3];
+
     /// Takes what arrived; `true` once there is nothing more to learn.
     fn feed(&mut self, bytes: &[u8]) -> bool {
         self.0.extend_from_slice(bytes);
-        self.0.len() >= Self::MOST
+        self.is_tls()
+            || self.0.len() >= Self::MOST
             || self.length().is_some_and(|length| self.0.len() >= Self::HEADER + length)
+    }
+
+    fn is_tls(&self) -> bool {
+        self.0.starts_with(&Self::TLS_ALERT)
     }
 
     fn length(&self) -> Option<usize> {

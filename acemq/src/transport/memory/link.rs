@@ -141,6 +141,7 @@ pub(super) struct MemoryLink {
     publishes: bool,
     step_timeout: Duration,
     name: String,
+    address: String,
 }
 
 impl MemoryLink {
@@ -157,6 +158,7 @@ impl MemoryLink {
             publishes: options.publishes,
             step_timeout: options.step_timeout,
             name: options.connection_name.clone(),
+            address: format!("memory://{}", broker.name()),
         }
     }
 
@@ -213,9 +215,14 @@ impl Link for MemoryLink {
         self.limits
     }
 
+    fn address(&self) -> &str {
+        &self.address
+    }
+
     fn publish(&self, publish: Publish) {
         let checked = if self.publishes {
-            limits::check(&publish.message, USER, self.limits).map_err(PublishFailure::Refused)
+            limits::check(&publish.message, Some(USER), self.limits)
+                .map_err(PublishFailure::Refused)
         } else {
             Err(not_written("the connection was not made for publishing"))
         };

@@ -85,11 +85,11 @@ impl Install {
         command
     }
 
-    /// Makes `server` in `folder`: this installation without most of the plugins.
+    /// Makes `server` in `folder`: this installation without most of the plugins, but with `wanted`.
     ///
     /// Erlang looks for each module in the folder of every plugin, used or not, and
     /// those misses are more than half of the time a node takes to start.
-    pub(super) fn link_needed_plugins(&self, folder: &Path) {
+    pub(super) fn link_needed_plugins(&self, folder: &Path, wanted: &[&str]) {
         let server = folder.join("server");
         let plugins = server.join("plugins");
         fs::create_dir_all(&plugins).expect("make a server's folder");
@@ -103,7 +103,9 @@ impl Install {
         };
         for entry in fs::read_dir(installed.join("plugins")).expect("list the plugins") {
             let name = entry.expect("list the plugins").file_name();
-            if is_needed(&name.to_string_lossy()) {
+            let text = name.to_string_lossy();
+            let is_wanted = wanted.iter().any(|plugin| text.starts_with(&format!("{plugin}-")));
+            if is_wanted || is_needed(&text) {
                 link(self.home.join("plugins").join(&name), plugins.join(&name));
             }
         }
