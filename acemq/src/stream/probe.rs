@@ -107,7 +107,7 @@ impl Core {
                 let properties = delivery.properties;
                 let offset = stream_offset(&properties.headers)
                     .ok_or_else(|| failed("a message came without its offset"))?;
-                Ok(Some(Found { offset, id: properties.message_id.map(Into::into) }))
+                Ok(Some(Found { offset, id: properties.message_id }))
             }
             Ok(ConsumeEvent::Ended(end)) => Err(failed(&end.to_string())),
             Err(_) => Ok(None),
