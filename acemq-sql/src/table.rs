@@ -371,6 +371,7 @@ pub(crate) const SAGA: Shape = Shape {
         time("created_at"),
         time("updated_at"),
     ],
+    key: 1,
     loose_key: LooseKey::IsRefused,
 };
 

@@ -93,7 +93,7 @@ impl Core {
                 );
                 let message_id = envelope.id().to_owned();
                 self.stop_for(StreamStop::Failed { offset, message_id, attempts, reason });
-                Settlement::Returned
+                Settlement::Halted
             }
             Decision::Left => Settlement::Returned,
         };
@@ -131,6 +131,7 @@ impl Core {
                     );
                     count(&self.counters.retried);
                     let next = received.envelope.next_attempt();
+                    self.meter.attempted(next.attempt());
                     received = Arc::new(received.with_envelope(next));
                 }
                 Verdict::Failed { reason: text }
@@ -246,7 +247,8 @@ struct InFlight<'a>(&'a Core);
 impl<'a> InFlight<'a> {
     fn new(core: &'a Core, attempt: u32) -> Self {
         count(&core.counters.in_flight);
-        core.meter.taken(attempt);
+        core.meter.taken();
+        core.meter.attempted(attempt);
         Self(core)
     }
 }
