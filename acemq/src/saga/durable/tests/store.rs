@@ -98,6 +98,15 @@ impl SagaStore for Spy {
         self.ask("list", self.inner.list(query)).await
     }
 
+    async fn with_other_steps(
+        &self,
+        saga: &str,
+        steps: &str,
+        most: usize,
+    ) -> Result<Vec<StoredSaga>> {
+        self.ask("with_other_steps", self.inner.with_other_steps(saga, steps, most)).await
+    }
+
     fn sends(&self) -> bool {
         self.inner.sends()
     }
