@@ -148,10 +148,13 @@ async fn a_transaction_that_is_not_given_back_whole_is_a_failure_that_says_so() 
         sqlx::raw_sql("COMMIT").execute(&mut *transaction).await?;
         Ok((given, transaction))
     };
+    let saga_store = store.clone();
     let saga = Saga::durable("order", store).step_in_transaction("pay", ends).build().unwrap();
     let result = saga.run("o-1", &1).await.unwrap();
     let failure = result.failure().unwrap();
     assert!(failure.reason().contains("has ended the transaction"), "{}", failure.reason());
     assert!(failure.is_fatal());
+    assert!(failure.is_in_doubt(), "what it had done may be committed");
+    until(&saga_store, "o-1", SagaStatus::Unresolved).await;
     assert!(database.pool.acquire().await.is_ok());
 }
