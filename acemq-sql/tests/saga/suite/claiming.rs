@@ -140,7 +140,10 @@ async fn instances_are_listed_and_purged_by_where_they_stand_and_how_long() {
         found.into_iter().map(|saga| saga.key).collect::<Vec<_>>()
     };
     assert_eq!(others("x").await, [""; 0]);
-    assert_eq!((others("a").await, others("y").await), (vec!["s/going".to_owned()], vec!["s/going".to_owned()]));
+    assert_eq!(
+        (others("a").await, others("y").await),
+        (vec!["s/going".to_owned()], vec!["s/going".to_owned()])
+    );
     assert_eq!(store.purge_finished(Duration::from_secs(2 * 3_600)).await.unwrap(), 0);
     assert_eq!(store.purge_finished(Duration::from_secs(60)).await.unwrap(), 2);
     assert_eq!(database.count("acemq_saga").await, 3);
