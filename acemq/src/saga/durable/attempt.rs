@@ -72,7 +72,8 @@ impl<S: SagaStore> Engine<S> {
             }
         };
         let (Some(work), Some(given)) = (work, given) else {
-            let text = format!("go on with saga {}: its state contradicts itself", held.claim.key());
+            let text =
+                format!("go on with saga {}: its state contradicts itself", held.claim.key());
             return Ended::Unreadable(Error::new(ErrorKind::Decode, text));
         };
         let context = StepContext {
@@ -265,10 +266,7 @@ impl<S: SagaStore> Engine<S> {
                 }
             };
             let in_doubt = failed.in_doubt && !turn.is_undo();
-            let failure = Failure {
-                in_doubt,
-                ..self.failure::<String>(held, turn, Err(failed))
-            };
+            let failure = Failure { in_doubt, ..self.failure::<String>(held, turn, Err(failed)) };
             let (journal, write) = self.after_failure(held, turn, failure, stop.is_cancelled());
             return Ended::ToWrite(journal, write);
         }
@@ -347,21 +345,18 @@ impl<S: SagaStore> Engine<S> {
                 RunEnded::Undone(Failed { error: HandlerError::transient(error), in_doubt: false })
             }
             // The row decides.
-            CommitError::Unknown(error) => {
-                match self.landed(&held.claim, &write, patience).await {
-                    Ok(Landed::Yes) => RunEnded::Ended(Ended::Written(journal, write, asked)),
-                    Ok(Landed::Lost) => RunEnded::Ended(Ended::Lost),
-                    Ok(Landed::No) if error.is_transient() => RunEnded::Undone(Failed {
-                        error: HandlerError::transient(error),
-                        in_doubt: false,
-                    }),
-                    Ok(Landed::No) => RunEnded::Failed(Failed {
-                        error: HandlerError::fatal(error),
-                        in_doubt: true,
-                    }),
-                    Err(error) => RunEnded::Ended(Ended::StoreFailed(error)),
+            CommitError::Unknown(error) => match self.landed(&held.claim, &write, patience).await {
+                Ok(Landed::Yes) => RunEnded::Ended(Ended::Written(journal, write, asked)),
+                Ok(Landed::Lost) => RunEnded::Ended(Ended::Lost),
+                Ok(Landed::No) if error.is_transient() => RunEnded::Undone(Failed {
+                    error: HandlerError::transient(error),
+                    in_doubt: false,
+                }),
+                Ok(Landed::No) => {
+                    RunEnded::Failed(Failed { error: HandlerError::fatal(error), in_doubt: true })
                 }
-            }
+                Err(error) => RunEnded::Ended(Ended::StoreFailed(error)),
+            },
         }
     }
 }

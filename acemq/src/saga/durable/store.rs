@@ -261,12 +261,7 @@ impl SagaQuery {
     /// All of a saga that stand there, at most 100.
     #[must_use]
     pub fn new(saga: impl Into<String>, status: SagaStatus) -> Self {
-        Self {
-            saga: saga.into(),
-            status,
-            unchanged_for: Duration::ZERO,
-            limit: 100,
-        }
+        Self { saga: saga.into(), status, unchanged_for: Duration::ZERO, limit: 100 }
     }
 }
 

@@ -291,8 +291,7 @@ impl Core {
             self.counts.taken.fetch_add(1, Ordering::Relaxed);
             let (core, engine) = (Arc::clone(self), Arc::clone(engine));
             let (permit, room) = (reserved.split(1), Arc::clone(&looks.room));
-            in_hand
-                .spawn(async move { core.drive(&engine, claimed, asked, permit, room).await });
+            in_hand.spawn(async move { core.drive(&engine, claimed, asked, permit, room).await });
         }
         Ok(is_full)
     }
