@@ -293,8 +293,10 @@ pub struct SagaSql {
     pub(crate) change: Arc<str>,
     /// Key.
     pub(crate) find: Arc<str>,
-    /// Saga, status, other steps than these or empty, how long unchanged, most rows.
+    /// Saga, status, how long unchanged, most rows.
     pub(crate) list: Arc<str>,
+    /// Saga, steps, most rows.
+    pub(crate) with_other_steps: Arc<str>,
     /// Target, age.
     pub(crate) purge: Batch,
 }

@@ -105,7 +105,8 @@ impl MaintenanceBuilder {
     }
 
     /// Removes the instances of durable sagas in that store that were completed or compensated longer
-    /// ago than `older_than`, of all its sagas. What is unresolved stays.
+    /// ago than `older_than`, of all its sagas. What is unresolved stays. The id of one that is removed
+    /// is free: begun again, it runs again, so keep them longer than a request may be repeated.
     pub fn sagas(self, store: impl SagaStore, older_than: Duration) -> Self {
         let store = Arc::new(store);
         self.job("sagas that are over", move || {

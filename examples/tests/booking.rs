@@ -60,10 +60,12 @@ fn killed_at_every_step_in_turn_it_ends_with_nothing_unresolved() {
             .stderr(Stdio::null())
             .spawn()
             .expect("run the example");
-        let said = BufReader::new(child.stdout.take().expect("its output"));
-        let arrived = said.lines().map_while(Result::ok).any(|line| line == format!("at {point}"));
+        // Kept until it is killed: it would stop by itself where nobody reads any more.
+        let mut said = BufReader::new(child.stdout.take().expect("its output")).lines();
+        let arrived = said.by_ref().map_while(Result::ok).any(|line| line == format!("at {point}"));
         assert!(arrived, "it never came to {point:?}");
         kill(child);
+        drop(said);
         let said = finish(&folder, &[]);
         assert_eq!(said, "4 booked, 2 undone, 0 unresolved\n", "killed at {point:?}");
     }

@@ -66,9 +66,14 @@ pub(super) fn statements(table: &Table, layout: &Layout) -> SagaSql {
         find: format!("SELECT {columns} FROM {t} AS s WHERE s.instance = $1").into(),
         list: format!(
             "SELECT {columns} FROM {t} AS s WHERE s.saga = $1 AND s.status = $2 \
-             AND ($3 = '' OR s.steps <> $3) \
-             AND s.updated_at <= {seen} - $4 * INTERVAL '1 microsecond' \
-             ORDER BY s.updated_at, s.instance LIMIT $5"
+             AND s.updated_at <= {seen} - $3 * INTERVAL '1 microsecond' \
+             ORDER BY s.updated_at, s.instance LIMIT $4"
+        )
+        .into(),
+        // Two ranges of the index on the due time, where an inequality would be none.
+        with_other_steps: format!(
+            "SELECT {columns} FROM {t} AS s WHERE s.saga = $1 \
+             AND (s.steps < $2 OR s.steps > $2) AND s.due_at IS NOT NULL LIMIT $3"
         )
         .into(),
         purge: Batch::at_once(format!(

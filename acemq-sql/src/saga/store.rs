@@ -143,13 +143,28 @@ impl<DB: SqlDatabase> SagaStore for SqlSagaStore<DB> {
         let (mut session, prepared) = self.prepared("list sagas").await?;
         let list = Statement::new(&prepared.sql.list).in_one_piece();
         let list = list.text(&*query.saga).text(query.status.as_str());
-        let list = list.text(query.other_steps_than.as_deref().unwrap_or_default());
         let limit = i64::try_from(query.limit).unwrap_or(i64::MAX);
         let rows = session
             .fetch(list.integer(micros(query.unchanged_for)).integer(limit))
             .await
             .map_err(failed(|| self.doing("list sagas")))?;
         rows.iter().map(|row| read::<DB>(row).map(|(stored, _)| stored)).collect()
+    }
+
+    async fn with_other_steps(
+        &self,
+        saga: &str,
+        steps: &str,
+        most: usize,
+    ) -> Result<Vec<StoredSaga>> {
+        let (mut session, prepared) = self.prepared("look for other lists of steps").await?;
+        let others = Statement::new(&prepared.sql.with_other_steps).in_one_piece();
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let rows = session
+            .fetch(others.text(saga).text(steps).integer(most))
+            .await
+            .map_err(failed(|| self.doing("look for other lists of steps")))?;
+        Ok(rows.iter().filter_map(|row| read::<DB>(row).ok()).map(|(stored, _)| stored).collect())
     }
 
     async fn purge_finished(&self, older_than: Duration) -> Result<u64> {

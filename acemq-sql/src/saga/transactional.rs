@@ -50,10 +50,12 @@ impl<DB: SqlDatabase> TransactionalSagaStore for SqlSagaStore<DB> {
         match DialectOf::<DB>::in_transaction(&mut connection).await {
             Ok(true) => {}
             Ok(false) => {
-                return Err(misused(
-                    "it has ended the transaction, by a COMMIT or ROLLBACK or by a statement that \
-                     commits by itself; what it had done may be committed without the rest",
-                ));
+                let text = format!(
+                    "{}: it has ended the transaction, by a COMMIT or ROLLBACK or by a statement \
+                     that commits by itself; what it had done may be committed without the rest",
+                    doing()
+                );
+                return Err(CommitError::Unknown(Error::new(ErrorKind::Config, text)));
             }
             Err(cause) => return Err(rolled_back(failed(doing)(cause))),
         }

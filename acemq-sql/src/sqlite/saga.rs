@@ -59,9 +59,14 @@ pub(super) fn statements(table: &Table, _: &Layout) -> SagaSql {
         find: format!("SELECT {columns} FROM {t} WHERE instance = $1").into(),
         list: format!(
             "SELECT {columns} FROM {t} WHERE saga = $1 AND status = $2 \
-             AND ($3 = '' OR steps <> $3) AND updated_at <= {} \
-             ORDER BY updated_at, instance LIMIT $5",
-            later("-$4")
+             AND updated_at <= {} ORDER BY updated_at, instance LIMIT $4",
+            later("-$3")
+        )
+        .into(),
+        // Two ranges of the index on the due time, where an inequality would be none.
+        with_other_steps: format!(
+            "SELECT {columns} FROM {t} WHERE saga = $1 \
+             AND (steps < $2 OR steps > $2) AND due_at IS NOT NULL LIMIT $3"
         )
         .into(),
         purge: Batch::at_once(format!(

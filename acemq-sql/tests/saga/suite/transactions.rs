@@ -3,7 +3,7 @@ use std::sync::{
     atomic::{AtomicU32, Ordering},
 };
 
-use acemq::{OutboxStore as _, RetryPolicy, SagaStepStatus};
+use acemq::{OutboxStore as _, RetryPolicy, SagaStepStatus, TransactionalSagaStore as _};
 use acemq_sql::HandlerTransaction;
 
 use super::*;
@@ -148,10 +148,35 @@ async fn a_transaction_that_is_not_given_back_whole_is_a_failure_that_says_so() 
         sqlx::raw_sql("COMMIT").execute(&mut *transaction).await?;
         Ok((given, transaction))
     };
+    let saga_store = store.clone();
     let saga = Saga::durable("order", store).step_in_transaction("pay", ends).build().unwrap();
     let result = saga.run("o-1", &1).await.unwrap();
     let failure = result.failure().unwrap();
     assert!(failure.reason().contains("has ended the transaction"), "{}", failure.reason());
     assert!(failure.is_fatal());
+    assert!(failure.is_in_doubt(), "what it had done may be committed");
+    until(&saga_store, "o-1", SagaStatus::Unresolved).await;
     assert!(database.pool.acquire().await.is_ok());
+}
+
+// promise: SG-16
+#[tokio::test]
+async fn whoever_renews_a_claim_waits_for_a_write_under_it_that_is_under_way() {
+    let Some((database, store)) = shop().await else { return };
+    if !database.takes_two_writers() {
+        return;
+    }
+    let held = insert(&store, "1", LEASE).await;
+    let (mut transaction, hold) = store.open().await.unwrap();
+    let sql = "UPDATE acemq_saga SET state = 'committed soon' WHERE instance = 's/1'";
+    sqlx::query(sql).execute(&mut *transaction).await.unwrap();
+    let renewing = store.clone();
+    let mut renewed = tokio::spawn(async move { renewing.renew(&held.claim, LEASE).await });
+    let waiting = tokio::time::timeout(Duration::from_millis(300), &mut renewed).await;
+    assert!(waiting.is_err(), "it did not wait");
+    // Whoever only reads does not.
+    assert_eq!(store.find("s/1").await.unwrap().unwrap().state, "{}");
+    drop(transaction);
+    store.roll_back(hold).await;
+    assert!(renewed.await.unwrap().unwrap());
 }

@@ -265,7 +265,8 @@ impl<S: SagaStore> Engine<S> {
                     continue;
                 }
             };
-            let failure = self.failure::<String>(held, turn, Err(failed));
+            let in_doubt = failed.in_doubt && !turn.is_undo();
+            let failure = Failure { in_doubt, ..self.failure::<String>(held, turn, Err(failed)) };
             let (journal, write) = self.after_failure(held, turn, failure, stop.is_cancelled());
             return Ended::ToWrite(journal, write);
         }
@@ -347,10 +348,13 @@ impl<S: SagaStore> Engine<S> {
             CommitError::Unknown(error) => match self.landed(&held.claim, &write, patience).await {
                 Ok(Landed::Yes) => RunEnded::Ended(Ended::Written(journal, write, asked)),
                 Ok(Landed::Lost) => RunEnded::Ended(Ended::Lost),
-                Ok(Landed::No) => RunEnded::Undone(Failed {
+                Ok(Landed::No) if error.is_transient() => RunEnded::Undone(Failed {
                     error: HandlerError::transient(error),
                     in_doubt: false,
                 }),
+                Ok(Landed::No) => {
+                    RunEnded::Failed(Failed { error: HandlerError::fatal(error), in_doubt: true })
+                }
                 Err(error) => RunEnded::Ended(Ended::StoreFailed(error)),
             },
         }

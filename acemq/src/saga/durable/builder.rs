@@ -281,7 +281,11 @@ impl<In, Cur, N, S: SagaStore> DurableStepBuilder<In, Cur, N, S> {
     /// it takes effect exactly once, whatever crashes.
     ///
     /// An error, a panic or a timeout rolls it back, and so does a lease that was lost meanwhile.
-    /// What the database undoes for the sake of another transaction runs again at once.
+    /// What the database undoes for the sake of another transaction runs again at once. At PostgreSQL's
+    /// `REPEATABLE READ` and `SERIALIZABLE` the renewal of the saga's own lease is such another one:
+    /// there a step has to end within a third of the [`lease`](DurableSagaBuilder::lease).
+    ///
+    /// One that has ended the transaction itself has failed for good, and is in doubt.
     pub fn step_in_transaction<M, F, Fut>(
         self,
         name: impl Into<String>,

@@ -137,7 +137,6 @@ impl<'s, S: SagaStore> SagaInstances<'s, S> {
             let query = SagaQuery {
                 saga: self.saga.clone(),
                 status,
-                other_steps_than: None,
                 unchanged_for: filter.unchanged_for,
                 limit: filter.limit,
             };

@@ -210,13 +210,26 @@ impl SagaStore for MemorySagaStore {
         let mut found: Vec<StoredSaga> = rows
             .values()
             .filter(|row| row.saga.saga == query.saga && row.saga.status == query.status)
-            .filter(|row| query.other_steps_than.as_ref() != Some(&row.saga.steps))
             .filter(|row| row.saga.updated_at + query.unchanged_for <= now)
             .map(|row| row.read(now))
             .collect();
         found.sort_by_key(|saga| saga.updated_at);
         found.truncate(query.limit);
         Ok(found)
+    }
+
+    async fn with_other_steps(
+        &self,
+        saga: &str,
+        steps: &str,
+        most: usize,
+    ) -> Result<Vec<StoredSaga>> {
+        let now = self.clock.now();
+        let rows = self.rows();
+        let others = rows.values().filter(|row| {
+            row.saga.saga == saga && row.saga.steps != steps && row.saga.due_at.is_some()
+        });
+        Ok(others.take(most).map(|row| row.read(now)).collect())
     }
 
     async fn purge_finished(&self, older_than: Duration) -> Result<u64> {

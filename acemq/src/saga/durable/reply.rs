@@ -160,7 +160,7 @@ fn outcome(journal: &Journal, place: usize) -> ReplyOutcome {
     match entry.stage {
         Stage::Waiting => ReplyOutcome::Continued,
         // Its message was not answered in time, and another one is about to be sent.
-        Stage::Pending if entry.action.failed > 0 && journal.failed.is_none() => {
+        Stage::Pending if entry.action.in_doubt && journal.failed.is_none() => {
             ReplyOutcome::Continued
         }
         Stage::Pending => ReplyOutcome::NotAwaited,

@@ -279,11 +279,14 @@ impl<In, Out, S: SagaStore> DurableSaga<In, Out, S> {
     /// reply counts, and what became of each is told.
     ///
     /// ```
+    /// # use std::time::Duration;
     /// # use acemq::*;
     /// # async fn example<S: SagaStore>(mq: Client, booking: DurableSaga<String, u32, S>) -> Result<()> {
     /// let saga = booking.clone();
     /// let consumer = mq
     ///     .consumer::<u32>("hotel.booked")
+    ///     // While a process that died holds the instance, a reply waits for its lease to run out.
+    ///     .retry(RetryPolicy::exponential(6, Duration::from_secs(5), Duration::from_secs(60)))
     ///     .start(move |room: Message<u32>| {
     ///         let saga = saga.clone();
     ///         async move {
@@ -298,8 +301,9 @@ impl<In, Out, S: SagaStore> DurableSaga<In, Out, S> {
     /// ```
     ///
     /// # Errors
-    /// The store's; [`ErrorKind::Timeout`] where the instance was held all the while, and trying
-    /// again helps; [`ErrorKind::Config`] for a step that sends no message; [`ErrorKind::Decode`] for
+    /// The store's; [`ErrorKind::Timeout`] where the instance was held all the while, for a second or
+    /// two: trying again helps, until the lease of whoever holds it has run out, so give the consumer
+    /// a retry policy that lasts longer than the lease; [`ErrorKind::Config`] for a step that sends no message; [`ErrorKind::Decode`] for
     /// a reply that is not what the next step takes, or an instance that cannot be read;
     /// [`ErrorKind::Conflict`] for one with another list of steps.
     pub async fn reply<R>(&self, id: &str, step: &str, reply: &R) -> Result<ReplyOutcome>

@@ -79,6 +79,15 @@ pub trait SagaStore: Send + Sync + 'static {
     /// Instances as they are stored, those first that have not changed for the longest time.
     fn list(&self, query: &SagaQuery) -> impl Future<Output = Result<Vec<StoredSaga>>> + Send;
 
+    /// Instances of a saga that go on and have another list of steps, in no order, at most so many. A
+    /// row that cannot be read keeps none of the others from being found.
+    fn with_other_steps(
+        &self,
+        saga: &str,
+        steps: &str,
+        most: usize,
+    ) -> impl Future<Output = Result<Vec<StoredSaga>>> + Send;
+
     /// Removes instances that were completed or compensated longer ago than `older_than`, and says
     /// how many. Never one that goes on or is unresolved; nothing else deletes rows.
     fn purge_finished(&self, _older_than: Duration) -> impl Future<Output = Result<u64>> + Send {
@@ -242,8 +251,6 @@ pub struct SagaQuery {
     pub saga: String,
     /// That stand there.
     pub status: SagaStatus,
-    /// With another list of steps than this one.
-    pub other_steps_than: Option<String>,
     /// That have not changed for so long.
     pub unchanged_for: Duration,
     /// At most so many.
@@ -254,13 +261,7 @@ impl SagaQuery {
     /// All of a saga that stand there, at most 100.
     #[must_use]
     pub fn new(saga: impl Into<String>, status: SagaStatus) -> Self {
-        Self {
-            saga: saga.into(),
-            status,
-            other_steps_than: None,
-            unchanged_for: Duration::ZERO,
-            limit: 100,
-        }
+        Self { saga: saga.into(), status, unchanged_for: Duration::ZERO, limit: 100 }
     }
 }
 

@@ -45,7 +45,9 @@ pub trait TransactionalSagaStore: SagaStore {
     /// was lost: then all of it is rolled back.
     ///
     /// # Errors
-    /// [`CommitError`] says whether it is known that nothing was committed.
+    /// [`CommitError`] says whether it is known that nothing was committed. One that is not known,
+    /// and not transient either, is a step that has ended the transaction itself: it has failed, and
+    /// is in doubt.
     fn commit(
         &self,
         hold: Self::Hold,

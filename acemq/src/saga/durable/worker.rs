@@ -18,7 +18,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tracing::Instrument as _;
 
 use super::{
-    ClaimedSaga, SagaNext, SagaQuery, SagaStatus, SagaStore,
+    ClaimedSaga, SagaNext, SagaStatus, SagaStore,
     engine::{Driven, Engine},
     held::id_of,
     lease::{Patience, answer},
@@ -271,8 +271,8 @@ impl Core {
     ) -> Result<bool> {
         if Instant::now() >= looks.next_for_others {
             answer("look at the saga store", engine.store.check()).await?;
-            self.look_for_others(engine).await?;
             looks.next_for_others = Instant::now() + LOOK_FOR_OTHERS;
+            self.look_for_others(engine).await;
         }
         self.writes_first(engine, looks).await?;
         while in_hand.try_join_next().is_some() {}
@@ -399,25 +399,21 @@ impl Core {
     }
 
     /// Says which instances have another list of steps: nobody with this one goes on with them.
-    async fn look_for_others<S: SagaStore>(&self, engine: &Engine<S>) -> Result<()> {
-        let mut others = Vec::new();
-        for status in SagaStatus::ALL.into_iter().filter(|status| !status.is_over()) {
-            let query = SagaQuery {
-                saga: engine.saga.to_string(),
-                status,
-                other_steps_than: Some(engine.fingerprint.clone()),
-                unchanged_for: Duration::ZERO,
-                limit: NAMED,
-            };
-            others
-                .extend(answer("look for other lists of steps", engine.store.list(&query)).await?);
-        }
-        others.truncate(NAMED);
+    async fn look_for_others<S: SagaStore>(&self, engine: &Engine<S>) {
+        let (saga, steps) = (&*engine.saga, &*engine.fingerprint);
+        let others = engine.store.with_other_steps(saga, steps, NAMED);
+        let others = match answer("look for other lists of steps", others).await {
+            Ok(others) => others,
+            // It is only said, and keeps no instance from going on.
+            Err(error) => {
+                tracing::warn!(saga, %error, "other lists of steps were not looked for");
+                return;
+            }
+        };
         for other in &others {
             tracing::warn!("{}", engine.other_steps(other));
         }
         self.counts.other_steps.store(others.len() as u64, Ordering::Relaxed);
-        Ok(())
     }
 
     fn fails(&self, saga: &str, error: &Error) {

@@ -22,6 +22,7 @@ mod replies;
 mod settings;
 mod store;
 mod time;
+mod trouble;
 mod worker;
 
 pub(super) use self::store::Spy;

@@ -1,6 +1,7 @@
 //! A store that counts what is asked of it, and fails when it is told to.
 
 use super::*;
+use crate::consume::CommitError;
 use crate::outbox::MemoryOutboxStore;
 
 #[derive(Clone)]
@@ -8,7 +9,13 @@ pub(crate) struct Spy {
     pub(crate) inner: MemorySagaStore,
     calls: Arc<Mutex<Vec<&'static str>>>,
     is_down: Arc<Mutex<Down>>,
+    fault: Arc<Mutex<Option<Fault>>>,
+    /// A commit that was not answered and is still under way.
+    under_way: Arc<Mutex<Option<(SagaClaim, SagaWrite)>>>,
 }
+
+/// What is refused, of what is asked about which instance, and what is to be written.
+type Fault = Box<dyn Fn(&str, &str, Option<&SagaWrite>) -> Option<ErrorKind> + Send>;
 
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Down {
@@ -29,7 +36,13 @@ impl Spy {
     }
 
     fn over(inner: MemorySagaStore) -> Self {
-        Self { inner, calls: Arc::default(), is_down: Arc::new(Mutex::new(Down::No)) }
+        Self {
+            inner,
+            calls: Arc::default(),
+            is_down: Arc::new(Mutex::new(Down::No)),
+            fault: Arc::default(),
+            under_way: Arc::default(),
+        }
     }
 
     pub(crate) fn calls(&self) -> Vec<&'static str> {
@@ -38,6 +51,27 @@ impl Spy {
 
     pub(crate) fn is(&self, down: Down) {
         *self.is_down.lock().unwrap() = down;
+    }
+
+    pub(crate) fn refuses(
+        &self,
+        fault: impl Fn(&str, &str, Option<&SagaWrite>) -> Option<ErrorKind> + Send + 'static,
+    ) {
+        *self.fault.lock().unwrap() = Some(Box::new(fault));
+    }
+
+    pub(crate) fn refuses_nothing(&self) {
+        *self.fault.lock().unwrap() = None;
+    }
+
+    /// Fails where it is to, and hangs instead of timing out.
+    async fn faulty(&self, call: &'static str, key: &str, write: Option<&SagaWrite>) -> Result<()> {
+        let fault = self.fault.lock().unwrap().as_ref().and_then(|fault| fault(call, key, write));
+        match fault {
+            Some(ErrorKind::Timeout) => std::future::pending().await,
+            Some(kind) => Err(Error::new(kind, "it is refused")),
+            None => Ok(()),
+        }
     }
 
     async fn ask<T>(
@@ -79,10 +113,17 @@ impl SagaStore for Spy {
     }
 
     async fn write(&self, claim: &SagaClaim, write: &SagaWrite) -> Result<bool> {
+        self.faulty("write", claim.key(), Some(write)).await?;
         self.ask("write", self.inner.write(claim, write)).await
     }
 
     async fn renew(&self, claim: &SagaClaim, lease: Duration) -> Result<bool> {
+        self.faulty("renew", claim.key(), None).await?;
+        let under_way = self.under_way.lock().unwrap().take();
+        if let Some((claim, write)) = under_way {
+            // It had the row, and whoever renews waits for that.
+            let _ = self.inner.write(&claim, &write).await?;
+        }
         self.ask("renew", self.inner.renew(claim, lease)).await
     }
 
@@ -98,8 +139,45 @@ impl SagaStore for Spy {
         self.ask("list", self.inner.list(query)).await
     }
 
+    async fn with_other_steps(
+        &self,
+        saga: &str,
+        steps: &str,
+        most: usize,
+    ) -> Result<Vec<StoredSaga>> {
+        self.faulty("with_other_steps", saga, None).await?;
+        self.ask("with_other_steps", self.inner.with_other_steps(saga, steps, most)).await
+    }
+
     fn sends(&self) -> bool {
         self.inner.sends()
+    }
+}
+
+/// Each commit is one whose answer is lost while it is under way.
+impl TransactionalSagaStore for Spy {
+    type Transaction = ();
+    type Hold = ();
+
+    async fn open(&self) -> Result<((), ())> {
+        Ok(((), ()))
+    }
+
+    async fn commit(
+        &self,
+        (): (),
+        (): (),
+        claim: &SagaClaim,
+        write: &SagaWrite,
+    ) -> Result<bool, CommitError> {
+        *self.under_way.lock().unwrap() = Some((claim.clone(), write.clone()));
+        Err(CommitError::Unknown(Error::new(ErrorKind::Store, "the answer was lost")))
+    }
+
+    async fn roll_back(&self, (): ()) {}
+
+    fn is_conflict(&self, _: &(dyn std::error::Error + 'static)) -> bool {
+        false
     }
 }
 
