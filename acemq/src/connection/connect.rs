@@ -20,6 +20,9 @@ use crate::{
     transport::{BoxFuture, DialOptions, MemoryTransport, Transport},
 };
 
+/// Longer than any wait makes sense, and short enough to be counted with.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
 /// The settings of a client.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
@@ -188,27 +191,27 @@ impl Connect {
     /// The bound of each step of getting ready: asking for the login, dialling an address, opening
     /// a channel, declaring, starting to consume. Default 10 seconds.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.options.connect_timeout = timeout;
+        self.options.connect_timeout = timeout.min(LONGEST);
         self
     }
 
     /// How long a publish waits for a place among those outstanding, for a connection that is
     /// being made again, and for the broker's confirm: each. Default 10 seconds.
     pub fn confirm_timeout(mut self, timeout: Duration) -> Self {
-        self.options.confirm_timeout = timeout;
+        self.options.confirm_timeout = timeout.min(LONGEST);
         self
     }
 
     /// How long a publish waits while the broker has paused publishing. Default 30 seconds.
     pub fn blocked_timeout(mut self, timeout: Duration) -> Self {
-        self.options.blocked_timeout = timeout;
+        self.options.blocked_timeout = timeout.min(LONGEST);
         self
     }
 
     /// How long [`Client::close`] waits for running handlers, all consumers together. Default 20
     /// seconds.
     pub fn drain_timeout(mut self, timeout: Duration) -> Self {
-        self.options.drain_timeout = timeout;
+        self.options.drain_timeout = timeout.min(LONGEST);
         self
     }
 

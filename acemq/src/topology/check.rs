@@ -2,13 +2,14 @@
 
 use std::collections::HashSet;
 
-use super::{Queue, Topology};
+use super::{Queue, Topology, objects::Objects};
 use crate::error::{Error, ErrorKind, Result};
 
 impl Topology {
     /// Looks for what cannot work, without a broker: two exchanges or queues of one name, or a binding
     /// twice; something without a name; a binding to the default exchange, which has every queue
-    /// already; an exclusive, auto-delete or transient quorum queue; dead letters that go two ways.
+    /// already; an exclusive, auto-delete or transient quorum queue; dead letters that go two ways; a name
+    /// with a control character.
     ///
     /// [`Client::plan`](crate::Client::plan) and what is built on it begin with this.
     ///
@@ -54,6 +55,29 @@ impl Topology {
                 let key = &binding.routing_key;
                 return refuse(&format!(
                     "queue \"{queue}\" is bound twice to exchange \"{exchange}\" with \"{key}\""
+                ));
+            }
+        }
+        Objects::of(self)?.check()
+    }
+}
+
+impl Objects {
+    /// With what belongs to the queues there may be two of one name again, in two forms.
+    fn check(&self) -> Result<()> {
+        let exchanges: Vec<&str> = self.exchanges.iter().map(|it| &*it.name).collect();
+        let queues: Vec<&str> = self.queues.iter().map(|it| &*it.name).collect();
+        let ends = self.bindings.iter().flat_map(|it| [&*it.queue, &*it.routing_key]);
+        let mut names = exchanges.iter().chain(&queues).copied().chain(ends);
+        if let Some(name) = names.find(|name| name.chars().any(char::is_control)) {
+            return refuse(&format!("the name {name:?} has a control character in it"));
+        }
+        for (what, names) in [("exchange", exchanges), ("queue", queues)] {
+            let mut seen = HashSet::new();
+            if let Some(name) = names.into_iter().find(|name| !seen.insert(*name)) {
+                return refuse(&format!(
+                    "{what} \"{name}\" is declared by itself and, in another form, by what a queue \
+                     brings along (`dead_letters`, `retries`)"
                 ));
             }
         }
@@ -113,6 +137,16 @@ mod tests {
             (bound(""), "bound to the default exchange"),
             (Topology::new().bind("", "x", "k"), "names no queue"),
             (bound("x").bind("q", "x", "k"), "bound twice to exchange \"x\" with \"k\""),
+            (Queue::new("a\n  present  queue b").into(), "a control character"),
+            (
+                Topology::new().queue(queue().dead_letters()).queue(Queue::new("q.dlq")),
+                "queue \"q.dlq\" is declared by itself",
+            ),
+            (
+                Topology::from(Exchange::topic("acemq.dlx")).queue(queue().dead_letters()),
+                "exchange \"acemq.dlx\" is declared by itself",
+            ),
+            (queue().dead_letters().argument("x-dead-letter-exchange", "x").into(), "choose one"),
             (
                 queue().exclusive().argument("x-queue-type", "quorum").into(),
                 "\"q\" is of type quorum, which is never exclusive",

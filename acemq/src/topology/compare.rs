@@ -78,7 +78,8 @@ impl Client {
     }
 
     /// Makes what is not there, unless something is there in another form: then nothing is made. Says
-    /// what the plan was.
+    /// what the plan was. Of what is [`Unknown`](PlannedStatus::Unknown) it finds out by declaring it,
+    /// and ends there if that is refused.
     ///
     /// [`declare`](Self::declare) makes what it can up to the first conflict, without asking before.
     ///
@@ -97,8 +98,9 @@ impl Client {
         Ok(plan)
     }
 
-    /// Says whether all exchanges and queues are there in this form, and changes nothing: for a service
-    /// that may not declare anything, at its start. Bindings cannot be asked for.
+    /// Says whether all exchanges and queues are there in this form, and changes nothing, for a service
+    /// at its start. To one that may not declare them a broker only tells that they are there, which is
+    /// then enough, and is logged. Bindings cannot be asked for.
     ///
     /// # Errors
     /// As [`plan`](Self::plan); [`ErrorKind::Conflict`] with the plan for what is there in another form;
@@ -109,11 +111,20 @@ impl Client {
         if plan.has_drift() {
             return Err(differs("validate a topology", &plan));
         }
-        let is_unknown =
-            |item: &PlannedObject| matches!(item.status, PlannedStatus::Unknown { .. });
-        if plan.objects().iter().any(is_unknown) {
-            let what = "the broker does not say whether all of it is there; grant the permission";
+        let unknown = |there: bool| {
+            plan.objects().iter().filter(move |item| {
+                matches!(item.status, PlannedStatus::Unknown { exists, .. } if exists == there)
+            })
+        };
+        if unknown(false).next().is_some() {
+            let what = "the broker does not say whether all of it is there; see who may see it";
             return Err(refused(ErrorKind::Refused, "validate a topology", what, &plan));
+        }
+        for item in unknown(true) {
+            tracing::info!(
+                "{} is there; in what form, the broker tells only those who may declare it",
+                item.object
+            );
         }
         let is_missing =
             |item: &PlannedObject| !matches!(item.object, TopologyObject::Binding { .. });
@@ -127,6 +138,7 @@ impl Client {
 
 /// What declaring something would do.
 async fn status(exists: Result<bool>, same: impl AsyncFn() -> Result<()>) -> Result<PlannedStatus> {
+    let is_there = exists.is_ok();
     let answer = match exists {
         Ok(false) => return Ok(PlannedStatus::Create),
         Ok(true) => same().await,
@@ -136,7 +148,7 @@ async fn status(exists: Result<bool>, same: impl AsyncFn() -> Result<()>) -> Res
     let reason = error.to_string();
     match error.kind() {
         ErrorKind::Conflict => Ok(PlannedStatus::Drift { reason }),
-        ErrorKind::Refused => Ok(PlannedStatus::Unknown { reason }),
+        ErrorKind::Refused => Ok(PlannedStatus::Unknown { reason, exists: is_there }),
         _ => Err(error),
     }
 }

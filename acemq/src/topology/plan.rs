@@ -86,6 +86,9 @@ pub enum PlannedStatus {
     Unknown {
         /// What it said.
         reason: String,
+        /// Whether it is there, if in an unknown form: a broker compares only for those who may
+        /// declare.
+        exists: bool,
     },
 }
 
@@ -174,7 +177,7 @@ impl PlannedStatus {
 
     fn reason(&self) -> Option<&str> {
         match self {
-            Self::Drift { reason } | Self::Unknown { reason } => Some(reason),
+            Self::Drift { reason } | Self::Unknown { reason, .. } => Some(reason),
             Self::Create | Self::Present => None,
         }
     }

@@ -24,6 +24,7 @@ use crate::{
 const LEASE: Duration = Duration::from_secs(60);
 /// Shorter ones would be renewed all the time.
 const SHORTEST_LEASE: Duration = Duration::from_millis(50);
+const LONGEST_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 const MAX_CRASHES: u32 = 5;
 
 /// A durable saga that has no step yet, from [`Saga::durable`](crate::Saga::durable). It is given an
@@ -67,9 +68,9 @@ impl<In, S: SagaStore> DurableSagaBuilder<In, S> {
 
     /// How long an instance is held before another process may go on with it, which is how long a
     /// crash holds it up. It is renewed while a step takes longer. Default 60 seconds, at least 50
-    /// milliseconds.
+    /// milliseconds and at most a day.
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.parts.settings.lease = lease.max(SHORTEST_LEASE);
+        self.parts.settings.lease = lease.clamp(SHORTEST_LEASE, LONGEST_LEASE);
         self
     }
 

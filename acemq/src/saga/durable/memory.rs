@@ -15,6 +15,9 @@ use super::{
 };
 use crate::{clock::Clock, error::Result, outbox::MemoryOutboxStore};
 
+/// Longer than any process lives.
+const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
 /// Instances of durable sagas in this process's memory, for tests: they end with the process, which
 /// is what a durable saga is there to survive. Leases, due times and fences are those of the SQL
 /// stores, and its time is tokio's clock, so that a paused clock moves them. Clones share their
@@ -65,7 +68,7 @@ impl MemorySagaStore {
         row.token = Some(token.clone());
         row.saga.claims += 1;
         row.saga.version += 1;
-        row.saga.due_at = Some(now + lease);
+        row.saga.due_at = Some(after(now, lease));
         ClaimedSaga { claim: SagaClaim::new(row.saga.key.as_str(), token), stored: row.read(now) }
     }
 
@@ -76,8 +79,8 @@ impl MemorySagaStore {
         row.saga.claims = 0;
         row.saga.updated_at = now;
         (row.token, row.saga.due_at) = match write.next {
-            SagaNext::After(wait) => (None, Some(now + wait)),
-            SagaNext::Keep(lease) => (row.token.take(), Some(now + lease)),
+            SagaNext::After(wait) => (None, Some(after(now, wait))),
+            SagaNext::Keep(lease) => (row.token.take(), Some(after(now, lease))),
             SagaNext::Never => (None, None),
         };
         let outbox = self.outbox.iter();
@@ -109,6 +112,11 @@ impl Default for MemorySagaStore {
     }
 }
 
+/// A time so much later, however much that is.
+fn after(now: SystemTime, wait: Duration) -> SystemTime {
+    now + wait.min(FOR_EVER)
+}
+
 impl fmt::Debug for MemorySagaStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MemorySagaStore")
@@ -135,8 +143,8 @@ impl SagaStore for MemorySagaStore {
             version: 1,
             claims: 0,
             is_held: true,
-            due_at: Some(now + lease),
-            deadline_at: new.deadline.map(|deadline| now + deadline),
+            due_at: Some(after(now, lease)),
+            deadline_at: new.deadline.map(|deadline| after(now, deadline)),
             created_at: now,
             updated_at: now,
             read_at: now,
@@ -187,7 +195,7 @@ impl SagaStore for MemorySagaStore {
         let now = self.clock.now();
         let mut rows = self.rows();
         let held = rows.get_mut(claim.key()).filter(|row| row.is_held_by(claim));
-        Ok(held.map(|row| row.saga.due_at = Some(now + lease)).is_some())
+        Ok(held.map(|row| row.saga.due_at = Some(after(now, lease))).is_some())
     }
 
     async fn change(&self, read: &StoredSaga, write: &SagaWrite) -> Result<bool> {

@@ -93,7 +93,7 @@ fn certificates(pem: &Pem, what: &str) -> Result<Vec<CertificateDer<'static>>> {
     match found {
         Ok(certificates) if certificates.is_empty() => Err(unreadable(pem, what, &"it holds none")),
         Ok(certificates) => Ok(certificates),
-        Err(error) => Err(unreadable(pem, what, &error)),
+        Err(error) => Err(unreadable(pem, what, &malformed(&error))),
     }
 }
 
@@ -105,8 +105,23 @@ fn private_key(client: &ClientCertificate) -> Result<PrivateKeyDer<'static>> {
             what,
             &"there is no private key in it, or an encrypted one, which has to be decrypted first",
         ),
-        error => unreadable(pem, what, &error),
+        error => unreadable(pem, what, &malformed(&error)),
     })
+}
+
+/// Not the error itself, which shows what it read: that may be the key.
+fn malformed(error: &pem::Error) -> &'static str {
+    match error {
+        pem::Error::MissingSectionEnd { .. } => {
+            "a section of it has no end; are its line breaks there?"
+        }
+        pem::Error::IllegalSectionStart { .. } => {
+            "the first line of a section is malformed; are its line breaks there?"
+        }
+        pem::Error::Base64Decode(_) => "a section of it is not base64",
+        pem::Error::SectionTooLarge => "a section of it is too large",
+        _ => "it is malformed",
+    }
 }
 
 fn read<'a>(pem: &'a Pem, what: &str) -> Result<Cow<'a, [u8]>> {

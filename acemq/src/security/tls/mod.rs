@@ -14,6 +14,8 @@ use std::{
 };
 
 pub(crate) use self::development::DevelopmentCertificate;
+use rustls::pki_types::ServerName;
+
 use crate::error::{Error, ErrorKind, Result};
 
 /// How a connection to `amqps://` is kept safe: by default with TLS 1.2 or 1.3, and the broker's
@@ -184,6 +186,13 @@ impl Tls {
             Policy::Disabled if has_more => "it is disabled, and other settings want it",
             Policy::InsecureWithoutVerification if !self.authorities.is_empty() => {
                 "nothing is to be verified, and there are authorities to verify by; leave one of them out"
+            }
+            _ if self
+                .server_name
+                .as_deref()
+                .is_some_and(|it| ServerName::try_from(it).is_err()) =>
+            {
+                "its server name is no name that a certificate can hold"
             }
             _ => return Ok(()),
         };

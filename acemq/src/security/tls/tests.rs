@@ -18,6 +18,7 @@ fn settings_that_contradict_each_other_are_refused() {
         Tls::disabled().only_tls_1_3(),
         Tls::disabled().client_certificate_pem("", ""),
         Tls::disabled().server_name("broker"),
+        Tls::required().server_name(""),
         Tls::insecure_without_verification().authority_pem(""),
     ] {
         assert_eq!(refused(&tls).0, ErrorKind::Config, "{tls:?}");
@@ -43,6 +44,26 @@ fn files_and_pem_that_cannot_be_used_are_named() {
         assert!(text.contains(says), "{text}");
     }
     with_key(&one.key).client_config().unwrap();
+}
+
+#[test]
+fn a_key_that_has_lost_its_line_breaks_is_not_shown() {
+    let one = Authority::new("an authority").client("one");
+    for instead in [" ", "\\n", ""] {
+        let key = one.key.replace('\n', instead);
+        for tls in [
+            Tls::required().client_certificate_pem(&one.certificate, &key),
+            Tls::required().client_certificate_pem(&key, &one.key),
+            Tls::required().authority_pem(&key),
+        ] {
+            let error = tls.client_config().unwrap_err();
+            let shown = format!("{error} {error:?}");
+            let lines: Vec<&str> = one.key.lines().filter(|it| !it.starts_with("--")).collect();
+            assert!(lines.iter().all(|line| !shown.contains(line)), "{shown}");
+            let bytes = format!("{:?}", lines[0].as_bytes());
+            assert!(!shown.contains(bytes.trim_matches(['[', ']'])), "{shown}");
+        }
+    }
 }
 
 #[test]

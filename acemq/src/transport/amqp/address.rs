@@ -56,6 +56,12 @@ impl Address {
         if url.fragment().is_some() {
             return Err(invalid("it has a fragment; write # as %23"));
         }
+        // What ends with it is the rest of a password, which is not to be taken for anything else.
+        if url.path().contains('@') || url.query().is_some_and(|query| query.contains('@')) {
+            return Err(invalid(
+                "it has an @ behind its host; write / ? # @ in a password as %2f %3f %23 %40",
+            ));
+        }
         let username = match url.username() {
             "" => "guest".to_owned(),
             name => decode("user", name)?,

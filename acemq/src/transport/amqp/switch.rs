@@ -197,6 +197,7 @@ pub(super) async fn run(socket: Socket, lapin: DuplexStream, tap: Arc<Tap>, line
         closed: HashSet::new(),
         to_socket: BytesMut::new(),
         flushed: true,
+        broken: None,
         read: vec![0; READ],
         incoming: Incoming::default(),
         to_lapin: BytesMut::new(),
@@ -225,6 +226,8 @@ struct Switch {
     /// Whole frames.
     to_socket: BytesMut,
     flushed: bool,
+    /// Why nothing more can be written.
+    broken: Option<io::Error>,
     read: Vec<u8>,
     incoming: Incoming,
     to_lapin: BytesMut,
@@ -249,21 +252,30 @@ impl Switch {
         self.tap.waker.register(context.waker());
         loop {
             let taken = self.take_from_lapin(context)?;
-            let written = match self.write(context) {
-                Ok(written) => written,
-                // What the peer said before it closed tells more.
-                Err(error) => return Poll::Ready(Err(self.read(context).err().unwrap_or(error))),
-            };
+            let written = self.write_unless_broken(context);
             let moved = taken | written | self.read(context)? | self.give_to_lapin(context)?;
             let done =
                 (self.lapin_ended && !moved) || (self.socket_ended && self.to_lapin.is_empty());
-            if done {
-                return Poll::Ready(Ok(()));
-            }
-            if !moved {
-                return Poll::Pending;
+            if done || !moved {
+                return match self.broken.take() {
+                    Some(error) => Poll::Ready(Err(error)),
+                    None if done => Poll::Ready(Ok(())),
+                    None => Poll::Pending,
+                };
             }
         }
+    }
+
+    /// A peer that takes nothing more may have said why before, and confirmed what it took: that is
+    /// read first.
+    fn write_unless_broken(&mut self, context: &mut Context<'_>) -> bool {
+        if self.broken.is_some() {
+            return false;
+        }
+        self.write(context).unwrap_or_else(|error| {
+            self.broken = Some(error);
+            true
+        })
     }
 
     fn take_from_lapin(&mut self, context: &mut Context<'_>) -> io::Result<bool> {

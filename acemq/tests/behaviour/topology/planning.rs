@@ -134,3 +134,24 @@ on_every_rabbitmq! {
         theirs.close().await.unwrap();
     }
 }
+
+#[tokio::test]
+async fn a_service_that_may_not_declare_validates_that_all_is_there() {
+    let Some(broker) = testkit::OwnBroker::start().await else { return };
+    let admin = acemq::connect(broker.url()).await.unwrap();
+    let topology =
+        Topology::new().exchange(Exchange::topic("orders")).queue(Queue::new("orders.new"));
+    admin.apply(&topology).await.unwrap();
+    let at = broker.url().split_once('@').unwrap().1.to_owned();
+    broker.ctl(&["add_user", "ada", "secret"]).await;
+    broker.ctl(&["set_permissions", "ada", "^$", ".*", ".*"]).await;
+    let service = acemq::connect(format!("amqp://ada:secret@{at}")).await.unwrap();
+    service.validate(&topology).await.unwrap();
+    let plan = service.plan(&topology).await.unwrap();
+    assert!(matches!(status(&plan, "orders.new"), PlannedStatus::Unknown { exists: true, .. }));
+    let more = topology.queue(Queue::new("orders.old"));
+    let error = service.validate(&more).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+    service.close().await.unwrap();
+    admin.close().await.unwrap();
+}

@@ -34,6 +34,18 @@ fn what_cannot_work_is_refused_when_the_saga_is_built() {
     assert!(without.to_string().contains("no outbox"), "{without}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_longest_of_all_times_are_taken() {
+    let saga = Saga::durable("s", MemorySagaStore::new())
+        .lease(Duration::MAX)
+        .deadline(Duration::MAX)
+        .step("a", noted(&Trace::default()))
+        .timeout(Duration::MAX)
+        .build()
+        .unwrap();
+    assert!(saga.run("o-1", &1).await.unwrap().is_complete());
+}
+
 #[tokio::test]
 async fn an_id_that_cannot_be_a_key_is_refused_before_anything_runs() {
     let (store, trace) = (Spy::new(), Trace::default());

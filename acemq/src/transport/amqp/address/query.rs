@@ -82,9 +82,10 @@ fn given(url: &Url) -> Result<HashMap<String, String>> {
         // Not ignored: it may be one that was meant to make the connection safer.
         if !KNOWN.contains(&&*name) {
             let known = KNOWN.join(", ");
-            return Err(invalid(&format!(
-                "its parameter {name:?} is not known; there are {known}"
-            )));
+            // What is no word may be part of a password.
+            let is_word = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+            let shown = if is_word { format!(" {name:?}") } else { String::new() };
+            return Err(invalid(&format!("its parameter{shown} is not known; there are {known}")));
         }
         let value = decode(&format!("parameter {name}"), value)?;
         if value.is_empty() {

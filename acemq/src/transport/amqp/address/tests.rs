@@ -72,6 +72,10 @@ fn a_wrong_address_is_a_config_error_that_keeps_the_password() {
         "amqps://ada:hush@broker?fail_if_no_peer_cert=true",
         "amqp://ada:hush%00@broker",
         "amqp://ada:hush@broker/#hush",
+        "amqp://ada:?hush@broker",
+        "amqp://ada:/hush@broker",
+        "amqp://ada:12/hush@broker",
+        "amqp://ada:12?hush!=1",
         "hush",
         "",
     ] {
