@@ -144,3 +144,17 @@ async fn a_connection_that_ends_at_once_every_time_is_not_dialled_in_a_tight_loo
     let dials = transport.dials.load(Ordering::SeqCst);
     assert!((8..20).contains(&dials), "{dials} dials in a minute");
 }
+
+#[tokio::test]
+async fn the_longest_of_all_bounds_are_taken() {
+    let client = connect(MemoryBroker::new().url())
+        .connect_timeout(Duration::MAX)
+        .confirm_timeout(Duration::MAX)
+        .blocked_timeout(Duration::MAX)
+        .drain_timeout(Duration::MAX)
+        .await
+        .unwrap();
+    client.declare_queue(&Queue::new("q")).await.unwrap();
+    client.send_to_queue("q", "m").await.unwrap();
+    client.close().await.unwrap();
+}

@@ -154,6 +154,13 @@ impl CredentialsProvider {
                     );
                     Error::new(ErrorKind::Authentication, why).with_quoted_source(error)
                 })?;
+                if text.trim_end().is_empty() {
+                    let why = format!(
+                        "ask for the login: the file {} is empty; write password or user:password into it",
+                        path.display()
+                    );
+                    return Err(Error::new(ErrorKind::Authentication, why));
+                }
                 Credentials::parse(&text)
             }
             Source::Fixed(credentials) => credentials.clone(),
@@ -249,6 +256,9 @@ mod tests {
         let error = provider.ask().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Authentication);
         assert!(error.to_string().contains("login"), "{error}");
+        std::fs::write(&path, " \n").unwrap();
+        let error = provider.ask().await.unwrap_err();
+        assert!(error.to_string().contains("is empty"), "{error}");
         std::fs::write(&path, "ada:one\n").unwrap();
         assert_eq!(provider.ask().await.unwrap(), Credentials::new("ada", "one"));
         std::fs::write(&path, "two").unwrap();

@@ -1,7 +1,5 @@
 //! Comparing a topology with what a broker has.
 
-use std::collections::HashSet;
-
 use super::{
     Topology,
     objects::Objects,
@@ -65,13 +63,8 @@ impl Client {
             let same = async || link.declare_queue(queue).await.map(drop);
             items.push(PlannedObject { status: status(exists, same).await?, object: queue.into() });
         }
-        let known = |of: Vec<&str>| of.into_iter().map(str::to_owned).collect::<HashSet<_>>();
-        let exchanges = known(objects.exchanges.iter().map(|it| &*it.name).collect());
-        let queues = known(objects.queues.iter().map(|it| &*it.name).collect());
         for binding in &objects.bindings {
-            let [has_exchange, has_queue] =
-                [exchanges.contains(&binding.exchange), queues.contains(&binding.queue)];
-            look_for_ends(&*link, binding, has_exchange, has_queue).await?;
+            look_for_ends(&*link, &objects, binding).await?;
             items.push(PlannedObject { status: PlannedStatus::Create, object: binding.into() });
         }
         Ok(TopologyPlan { items })
@@ -154,12 +147,7 @@ async fn status(exists: Result<bool>, same: impl AsyncFn() -> Result<()>) -> Res
 }
 
 /// Refuses a binding one of whose ends is nowhere.
-async fn look_for_ends(
-    link: &dyn Link,
-    binding: &BindingSpec,
-    has_exchange: bool,
-    has_queue: bool,
-) -> Result<()> {
+async fn look_for_ends(link: &dyn Link, objects: &Objects, binding: &BindingSpec) -> Result<()> {
     let BindingSpec { queue, exchange, .. } = binding;
     let missing = |what: String| {
         Err(Error::new(
@@ -172,10 +160,12 @@ async fn look_for_ends(
         .with_queue(&**queue)
         .with_exchange(&**exchange))
     };
-    if !has_exchange && !link.exchange_exists(exchange).await? {
+    let declared = objects.exchanges.iter().any(|it| it.name == *exchange);
+    if !declared && !link.exchange_exists(exchange).await? {
         return missing(format!("exchange \"{exchange}\""));
     }
-    if !has_queue && link.inspect_queue(queue).await?.is_none() {
+    let declared = objects.queues.iter().any(|it| it.name == *queue);
+    if !declared && link.inspect_queue(queue).await?.is_none() {
         return missing(format!("queue \"{queue}\""));
     }
     Ok(())

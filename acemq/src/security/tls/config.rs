@@ -91,7 +91,11 @@ fn certificates(pem: &Pem, what: &str) -> Result<Vec<CertificateDer<'static>>> {
     let bytes = read(pem, what)?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
     match found {
-        Ok(certificates) if certificates.is_empty() => Err(unreadable(pem, what, &"it holds none")),
+        Ok(certificates) if certificates.is_empty() => Err(unreadable(
+            pem,
+            what,
+            &"it holds no certificate; give the file that begins with BEGIN CERTIFICATE",
+        )),
         Ok(certificates) => Ok(certificates),
         Err(error) => Err(unreadable(pem, what, &malformed(&error))),
     }

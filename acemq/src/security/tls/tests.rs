@@ -34,7 +34,7 @@ fn files_and_pem_that_cannot_be_used_are_named() {
     let with_key = |key: &str| Tls::required().client_certificate_pem(&one.certificate, key);
     for (tls, says) in [
         (Tls::required().authority_file("/no/such/ca.pem"), "/no/such/ca.pem"),
-        (Tls::required().authority_pem("nothing"), "it holds none"),
+        (Tls::required().authority_pem("nothing"), "it holds no certificate; give"),
         (Tls::required().client_certificate_files("/no/such.pem", "key"), "/no/such.pem"),
         (with_key("nothing"), "no private key"),
         (with_key(&other.key), "with its key"),

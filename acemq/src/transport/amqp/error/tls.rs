@@ -74,6 +74,9 @@ fn of_certificate(problem: &CertificateError, name: &str) -> String {
         CertificateError::Other(other) if other.0.is::<DevelopmentCertificate>() => {
             other.0.to_string()
         }
+        CertificateError::BadSignature => {
+            "the broker's certificate is signed with another key than that of the authority of that name that is trusted here; see whether its file is the present one".to_owned()
+        }
         problem => format!("the broker's certificate cannot be taken: {problem}"),
     }
 }
